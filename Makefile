@@ -1,0 +1,53 @@
+# Forebay. `make` alone prints the targets.
+GO      ?= go
+TOOL    := $(GO) tool -modfile=tools/go.mod
+BIN     := bin
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+FUZZTIME ?= 20s
+ARGS    ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo test race lint fuzz crash test-kafka test-clients bench generate clean
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## build bin/forebay and bin/loadtest
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/forebay ./cmd/forebay
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/loadtest ./loadtest
+
+demo: build ## run the whole way on this machine with the embedded upstream (ARGS="--duration 10s --outage 5s")
+	$(BIN)/forebay demo $(ARGS)
+
+test: ## run the tests, short forms (under three minutes)
+	$(GO) test -short ./...
+
+race: ## run the tests with the race detector
+	$(GO) test -race -short ./...
+
+lint: ## gofumpt, vet, staticcheck
+	@out=$$($(TOOL) gofumpt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "not gofumpt-clean:"; echo "$$out"; exit 1; fi
+	$(GO) vet ./...
+	$(TOOL) staticcheck ./...
+
+fuzz: ## run every fuzz target for FUZZTIME (20s) each
+	GO=$(GO) FUZZTIME=$(FUZZTIME) ./.ci/fuzz
+
+crash: ## kill -9, full disk and power cut rounds, long form
+	FOREBAY_CRASH=long $(GO) test -count=1 -timeout 60m -run 'Kill|Crash|Power|Full' ./spool/... ./mqtt/... ./loadtest/...
+
+test-kafka: ## tests against a real Apache Kafka (needs Java 17 and Maven; fetches 45 MB once)
+	$(GO) test -count=1 -timeout 30m -run 'Kafka' ./bridge/kafkatest/... ./bridge/... ./loadtest/...
+
+test-clients: build ## foreign MQTT clients and kcat against the real binary (needs mosquitto-clients, kcat, Node.js)
+	./.ci/clients
+
+bench: ## benchmarks: figures side by side in one run
+	$(GO) test -run '^$$' -bench . -benchtime 2s ./spool/...
+
+generate: ## rewrite what is generated (configuration reference, schema)
+	$(GO) generate ./...
+
+clean: ## remove what was built
+	rm -rf $(BIN) data
