@@ -1,0 +1,2 @@
+// Package wire turns the bytes of MQTT clients into packets and packets for them into bytes.
+package wire
