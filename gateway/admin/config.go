@@ -1,0 +1,46 @@
+package admin
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+)
+
+// Config is what an operator sets.
+type Config struct {
+	// Address of the admin listener: health, readiness and metrics over HTTP. Port 0 takes a free one, which is logged.
+	Address string `yaml:"address"`
+
+	// Allow an address that other machines reach. There is no authentication on the admin listener yet: what guards it
+	// is a firewall or the network of a container.
+	AllowRemote bool `yaml:"allow_remote"`
+}
+
+// DefaultConfig listens where only this machine reaches it.
+func DefaultConfig() Config { return Config{Address: "127.0.0.1:9600"} }
+
+// Validate reports everything that is wrong, each with the key that has to change.
+func (c Config) Validate() error {
+	host, port, err := net.SplitHostPort(c.Address)
+	if err != nil {
+		return fmt.Errorf("address: %q is not an address: want host:port, such as 127.0.0.1:9600", c.Address)
+	}
+	var errs []error
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil {
+		errs = append(errs, fmt.Errorf("address: %q is not a port: want 0 to 65535", port))
+	} else if n == 0 && port != "0" {
+		errs = append(errs, fmt.Errorf("address: %q is not a port: want 0 to 65535", port))
+	}
+	if !loopback(host) && !c.AllowRemote {
+		errs = append(errs, fmt.Errorf("address: other machines reach %s, and the admin listener has no authentication: "+
+			"want a loopback address, or allow_remote: true behind a firewall", c.Address))
+	}
+	return errors.Join(errs...)
+}
+
+// loopback says whether only this machine reaches host. A name other than localhost may resolve to anything.
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}

@@ -1,0 +1,122 @@
+package config
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+
+	"github.com/forebay-gateway/forebay/gateway/admin"
+	"github.com/forebay-gateway/forebay/gateway/unit"
+	"github.com/forebay-gateway/forebay/spool"
+)
+
+//go:generate go run ./internal/gendoc ../..
+
+// Config is everything an operator sets: one section for each part.
+type Config struct {
+	// The gateway as a whole.
+	Gateway Gateway `yaml:"gateway"`
+
+	// What the gateway writes to standard error.
+	Log Log `yaml:"log"`
+
+	// Health, readiness and metrics.
+	Admin admin.Config `yaml:"admin"`
+
+	// The durable log between devices and everything that reads them.
+	Spool spool.Config `yaml:"spool"`
+}
+
+// Gateway is the gateway as a whole.
+type Gateway struct {
+	// Name of this gateway in record headers, client IDs towards Kafka and logs: letters, digits, dot, underscore and
+	// hyphen, at most 64. No two gateways that write to one Kafka cluster may share it. When it is left out, a random
+	// one is made at the first start and kept in the file gateway_id of data_dir.
+	ID string `yaml:"id"`
+
+	// Directory of everything that must survive a restart. It is made when it is missing.
+	DataDir string `yaml:"data_dir"`
+
+	// Longest time that a stop may take, from the signal to the end of the process: devices are told, routes deliver
+	// what is in flight, the spool closes. What is not delivered then is delivered after the next start.
+	StopTimeout unit.Duration `yaml:"stop_timeout"`
+}
+
+// Log is what the gateway writes to standard error.
+type Log struct {
+	// Least important level that is written: debug (every message), info (start, stop, roll), warn (degraded and
+	// recovering) or error (someone must act).
+	Level Level `yaml:"level"`
+
+	// Format of a line: text (key=value) or json.
+	Format Format `yaml:"format"`
+}
+
+// DefaultConfig is the configuration of an empty file.
+func DefaultConfig() Config {
+	return Config{
+		Gateway: Gateway{DataDir: "/var/lib/forebay", StopTimeout: 30 * unit.Second},
+		Log:     Log{Level: LevelInfo, Format: FormatText},
+		Admin:   admin.DefaultConfig(),
+		Spool:   spool.DefaultConfig(),
+	}
+}
+
+// Validate reports everything that is wrong in any part, and where parts do not fit each other. Each error starts with the
+// path of the key that has to change.
+func (c Config) Validate() error {
+	return errors.Join(
+		below("gateway", c.Gateway.validate()),
+		below("admin", c.Admin.Validate()),
+		below("spool", c.Spool.Validate()),
+	)
+}
+
+// Resolved is c with everything filled in that follows from something else: the directories below gateway.data_dir.
+func (c Config) Resolved() Config {
+	c.Spool.Dir = cmp.Or(c.Spool.Dir, filepath.Join(c.Gateway.DataDir, "spool"))
+	return c
+}
+
+var gatewayID = regexp.MustCompile(`^[A-Za-z0-9._-]{0,64}$`)
+
+func (g Gateway) validate() error {
+	var errs []error
+	if !gatewayID.MatchString(g.ID) {
+		errs = append(errs, fmt.Errorf("id: %q is not at most 64 letters, digits, dots, underscores and hyphens", g.ID))
+	}
+	if g.DataDir == "" {
+		errs = append(errs, errors.New("data_dir: is empty: want a directory"))
+	}
+	if g.StopTimeout < unit.Second || g.StopTimeout > unit.Hour {
+		errs = append(errs, fmt.Errorf("stop_timeout: %v is not between 1s and 1h", g.StopTimeout))
+	}
+	return errors.Join(errs...)
+}
+
+// below puts the name of a part before the key path of each of its errors.
+func below(part string, err error) error {
+	var errs []error
+	for _, e := range each(err) {
+		errs = append(errs, fmt.Errorf("%s.%w", part, e))
+	}
+	return errors.Join(errs...)
+}
+
+// each takes joined errors apart.
+func each(err error) []error {
+	if err == nil {
+		return nil
+	}
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return []error{err}
+	}
+	var out []error
+	for _, e := range joined.Unwrap() {
+		out = append(out, each(e)...)
+	}
+	return out
+}

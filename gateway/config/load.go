@@ -1,0 +1,173 @@
+package config
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"regexp"
+	"strings"
+
+	"github.com/go-viper/mapstructure/v2"
+	"github.com/spf13/viper"
+)
+
+// Loaded is a configuration that passed every check, and where its values came from.
+type Loaded struct {
+	Config Config
+
+	file   string
+	places map[string]place
+	env    map[string]string // variable by key path
+	flags  map[string]string // flag by key path
+}
+
+// File is the file to read: of the flags, else of the environment, else DefaultFile.
+func (f *Flags) file() string {
+	if f != nil && f.File != "" {
+		return f.File
+	}
+	if name := os.Getenv(EnvFile); name != "" {
+		return name
+	}
+	return DefaultFile
+}
+
+// Load reads the file, the environment and the flags. An error that is Faults lists everything that is wrong with them; any
+// other error is about reading the file. flags may be nil.
+func Load(flags *Flags) (*Loaded, error) {
+	name := flags.file()
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("config: %w (name a file with --config or %s; forebay config init writes one)", err, EnvFile)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("config: %w", err)
+	}
+	return Parse(name, data, os.Environ(), flags)
+}
+
+// Parse is Load with the file's bytes and the environment in hand; name is what faults call the file.
+func Parse(name string, data []byte, environ []string, flags *Flags) (*Loaded, error) {
+	l := &Loaded{file: name, places: map[string]place{}, env: map[string]string{}}
+	s := &strict{file: name, places: l.places}
+	inFile := s.check(data)
+	inEnv, faults := environment(environ)
+	inFlags, from, flagFaults := flags.values()
+	l.flags = from
+	found := append(append(s.faults, faults...), flagFaults...)
+
+	if err := l.merge(inFile, inEnv, inFlags); err != nil {
+		return nil, err
+	}
+	for _, err := range each(l.Config.Validate()) {
+		if f := l.locate(err); !found.covers(f.Key) {
+			found = append(found, f)
+		}
+	}
+	if len(found) > 0 {
+		found.sort()
+		return nil, found
+	}
+	l.Config = l.Config.Resolved()
+	return l, nil
+}
+
+// merge is the second pass: viper lays defaults, file, environment and flags on top of each other. All of them have been
+// checked against the same tree of keys, so that an error here is our own mistake.
+func (l *Loaded) merge(file, env, flags map[string]any) error {
+	v := viper.New()
+	for name, value := range plain(reflect.ValueOf(DefaultConfig())).(map[string]any) {
+		v.SetDefault(name, value)
+	}
+	if err := v.MergeConfigMap(file); err != nil {
+		return fmt.Errorf("config: %w", err)
+	}
+	Keys().settable(func(k *Key) {
+		if value, ok := env[EnvName(k.Path)]; ok {
+			v.Set(k.Path, value)
+			l.env[k.Path] = EnvName(k.Path)
+		}
+	})
+	for path, value := range flags {
+		v.Set(path, value)
+	}
+	err := v.Unmarshal(&l.Config, viper.DecodeHook(mapstructure.TextUnmarshallerHookFunc()), func(dc *mapstructure.DecoderConfig) {
+		dc.TagName = "yaml"
+		dc.ErrorUnused = true
+		dc.WeaklyTypedInput = false
+		dc.DecodeNil = false
+	})
+	if err != nil {
+		return fmt.Errorf("config: BUG: checked values do not fit: %w", err)
+	}
+	fillEntries(reflect.ValueOf(&l.Config).Elem())
+	return nil
+}
+
+// fillEntries gives the items of lists their defaults: viper cannot, as it knows defaults only by key. An item type says what
+// they are with a method WithDefaults that returns the filled item.
+func fillEntries(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				fillEntries(v.Field(i))
+			}
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			item := v.Index(i)
+			if m := item.MethodByName("WithDefaults"); m.IsValid() && m.Type().NumIn() == 0 && m.Type().NumOut() == 1 && m.Type().Out(0) == item.Type() {
+				item.Set(m.Call(nil)[0])
+			}
+			fillEntries(item)
+		}
+	}
+}
+
+// keyPath is how the errors of Validate start.
+var keyPath = regexp.MustCompile(`^([a-z][a-z0-9_]*(?:\[\d+\])?(?:\.[a-z][a-z0-9_]*(?:\[\d+\])?)*): `)
+
+// locate is the third pass: it leads an error of Validate back to where its value came from.
+func (l *Loaded) locate(err error) Fault {
+	f := Fault{Problem: err.Error()}
+	m := keyPath.FindStringSubmatch(f.Problem)
+	if m == nil {
+		return Fault{File: l.file, Problem: f.Problem}
+	}
+	f.Key, f.Problem = m[1], strings.TrimPrefix(f.Problem, m[0])
+	if flag, ok := l.flags[f.Key]; ok {
+		f.From = flag
+		return f
+	}
+	if name, ok := l.env[f.Key]; ok {
+		f.From = "environment " + name
+		return f
+	}
+	f.File = l.file
+	for path := f.Key; path != ""; path = parent(path) {
+		if p, ok := l.places[path]; ok {
+			f.Line, f.Column = p.line, p.column
+			break
+		}
+	}
+	return f
+}
+
+// Source says where the value of the key at path came from: "flag --log-level", "environment FOREBAY_LOG_LEVEL",
+// "forebay.yaml:12" or "default".
+func (l *Loaded) Source(path string) string {
+	if flag, ok := l.flags[path]; ok {
+		return flag
+	}
+	if name, ok := l.env[path]; ok {
+		return "environment " + name
+	}
+	if p, ok := l.places[path]; ok {
+		return fmt.Sprintf("%s:%d", l.file, p.line)
+	}
+	return "default"
+}
