@@ -1,0 +1,306 @@
+package segment
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// Options say how a segment is created or opened. The zero value is usable.
+type Options struct {
+	Stream   string // name of the stream, stored by Create for tools and for checking that a file is where it belongs
+	Sequence uint64 // number of the segment in its stream, stored by Create
+	ReadOnly bool   // Open only: never write. A sealed segment is always opened read-only
+	Codec    Codec  // for what Write stores; CodecNone by default
+	MaxSize  int64  // hard limit of the file, 256 MiB by default; Write returns ErrFull up to 4 MiB before it
+	Now      func() time.Time
+}
+
+const (
+	defaultMaxSize = 256 << 20
+	minMaxSize     = 1 << 20
+	lockTimeout    = time.Second      // bbolt would wait for ever with 0
+	openTimeout    = 60 * time.Second // opening read-write scans the tree: 5.3 s cold at 250 MB of 8-record batches
+)
+
+func (o *Options) setDefaults() {
+	if o.MaxSize == 0 {
+		o.MaxSize = defaultMaxSize
+	}
+	o.MaxSize = max(o.MaxSize, minMaxSize)
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+}
+
+// allocSize is how much the file grows at a time: each step costs an fsync. It is also how early ErrFull comes.
+func (o *Options) allocSize() int { return int(min(4<<20, o.MaxSize/16)) }
+
+// Segment is an open segment. Its methods may be called from any goroutine.
+//
+// A Write sees the state before it and publishes the state after it; readers take the state that is published. Seal swaps
+// the read-write handle for a read-only one between two chunks of a reader, which holds mu for one chunk at a time.
+type Segment struct {
+	path  string
+	o     Options
+	fmt   format
+	codec atomic.Uint32
+	state atomic.Pointer[state] // as the last good transaction stored it; never modified in place
+
+	writing sync.Mutex // held by Write, Seal and Close, before mu
+	failed  error      // guarded by writing
+
+	mu     sync.RWMutex
+	db     *bolt.DB // nil after Close, or while nothing can be read any more
+	raw    *os.File // second descriptor, for plain reads and read-ahead
+	closed bool
+
+	ahead ahead
+}
+
+var (
+	bucketMeta  = []byte("m")
+	bucketData  = []byte("d")
+	bucketTime  = []byte("t")
+	bucketIndex = []byte("x")
+	keyFormat   = []byte("format")
+	keyState    = []byte("state")
+	keyBatch    = []byte{0} // the only key of a batch's nested bucket
+)
+
+// Create makes a new, empty segment at path and syncs file and directory. It fails when path exists. A crash leaves
+// nothing or path with ".tmp" behind it, which a later Create replaces.
+func Create(path string, o Options) (*Segment, error) {
+	o.setDefaults()
+	if len(o.Stream) > 4096 {
+		return nil, fmt.Errorf("%s: stream name of %d bytes", path, len(o.Stream))
+	}
+	if _, err := os.Lstat(path); err == nil {
+		return nil, &fs.PathError{Op: "create", Path: path, Err: fs.ErrExist}
+	}
+	s := &Segment{path: path, o: o, fmt: format{stream: o.Stream, sequence: o.Sequence, created: o.Now().UnixNano()}}
+	s.codec.Store(uint32(o.Codec))
+	s.state.Store(newState(s.fmt.created))
+	if err := s.create(); err != nil {
+		return nil, errors.Join(fmt.Errorf("create segment: %w", err), s.Close())
+	}
+	return s, nil
+}
+
+func (s *Segment) create() (err error) {
+	tmp := s.path + ".tmp"
+	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(tmp)
+		}
+	}()
+	if s.db, err = openWritable(tmp, &s.o); err != nil {
+		return err
+	}
+	err = s.db.Update(func(tx *bolt.Tx) error {
+		for _, name := range [][]byte{bucketMeta, bucketData, bucketTime, bucketIndex} {
+			if _, err := tx.CreateBucket(name); err != nil {
+				return err
+			}
+		}
+		m := tx.Bucket(bucketMeta)
+		return errors.Join(m.Put(keyFormat, s.fmt.encode()), m.Put(keyState, s.state.Load().encode()))
+	})
+	if err != nil {
+		return err
+	}
+	if s.raw, err = os.Open(tmp); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, s.path); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(s.path))
+}
+
+// Open opens an existing segment: a sealed one read-only, another read-write unless o.ReadOnly. It costs a millisecond
+// for a sealed segment and a scan of the page tree for an active one.
+func Open(path string, o Options) (*Segment, error) {
+	o.setDefaults()
+	s := &Segment{path: path, o: o}
+	s.codec.Store(uint32(o.Codec))
+	if err := s.open(); err != nil {
+		return nil, errors.Join(fmt.Errorf("open segment: %w", err), s.Close())
+	}
+	return s, nil
+}
+
+func (s *Segment) open() (err error) {
+	if s.raw, err = os.Open(s.path); err != nil {
+		return err
+	}
+	if err := s.checkSize(); err != nil {
+		return err
+	}
+	// Read-only first: the shared lock keeps a writer away while the pages are checked, and nothing is loaded yet.
+	if s.db, err = openReadOnly(s.path); err != nil {
+		return err
+	}
+	t, st, err := s.check(false)
+	if err != nil {
+		return err
+	}
+	s.fmt = t.format
+	s.state.Store(st)
+	if s.o.ReadOnly || st.sealed {
+		if st.sealed && !s.o.ReadOnly {
+			return s.cutTail(t.pages) // a crash after the seal record, before the file was cut
+		}
+		return nil
+	}
+	if _, _, err := s.check(true); err != nil {
+		return err
+	}
+	if err := s.db.Close(); err != nil {
+		return err
+	}
+	s.db, err = openWritable(s.path, &s.o)
+	return err
+}
+
+// checkSize finds what is too short to be opened: bbolt would turn an empty file into a database.
+func (s *Segment) checkSize() error {
+	fi, err := s.raw.Stat()
+	if err != nil {
+		return err
+	}
+	if !fi.Mode().IsRegular() {
+		return fmt.Errorf("%s: not a regular file", s.path)
+	}
+	if fi.Size() < 4*pageSize {
+		return &CorruptionError{Path: s.path, Partition: -1, Reason: fmt.Sprintf("%d bytes are too short", fi.Size())}
+	}
+	return nil
+}
+
+// check checks the page tree and reads format and state out of it.
+func (s *Segment) check(deep bool) (*tree, *state, error) {
+	fi, err := s.raw.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	t, err := checkTree(s.raw, fi.Size(), deep)
+	if err != nil {
+		return nil, nil, place(s.path, -1, 0, err)
+	}
+	if t.format, err = decodeFormat(t.meta[string(keyFormat)]); err != nil {
+		return nil, nil, place(s.path, -1, 0, err)
+	}
+	st, err := decodeState(t.meta[string(keyState)], t.format.created)
+	if err != nil {
+		return nil, nil, place(s.path, -1, 0, err)
+	}
+	var batches uint64
+	for _, p := range st.parts {
+		batches += p.Batches
+	}
+	if n := t.entries[string(bucketData)]; n != batches {
+		return nil, nil, place(s.path, -1, 0, damaged("holds %d batches, its state says %d", n, batches))
+	}
+	return t, st, nil
+}
+
+func openWritable(path string, o *Options) (*bolt.DB, error) {
+	db, err := limited(path, openTimeout, func() (*bolt.DB, error) {
+		return bolt.Open(path, 0o640, &bolt.Options{
+			Timeout:         lockTimeout,
+			NoFreelistSync:  true, // else every commit rewrites the list of free pages
+			FreelistType:    bolt.FreelistMapType,
+			PageSize:        pageSize,
+			InitialMmapSize: int(o.MaxSize), // the map never grows, so a writer never waits for readers to let go of the old one
+			MaxSize:         int(o.MaxSize),
+			NoStatistics:    true,
+		})
+	}, func(db *bolt.DB) { _ = db.Close() })
+	if err != nil {
+		return nil, openError(path, err)
+	}
+	db.AllocSize = o.allocSize()
+	return db, nil
+}
+
+func openReadOnly(path string) (*bolt.DB, error) {
+	db, err := limited(path, openTimeout, func() (*bolt.DB, error) {
+		return bolt.Open(path, 0, &bolt.Options{ReadOnly: true, Timeout: lockTimeout, PageSize: pageSize, NoStatistics: true})
+	}, func(db *bolt.DB) { _ = db.Close() })
+	return db, openError(path, err)
+}
+
+// Applied is the journal position that the last Write stored.
+func (s *Segment) Applied() uint64 { return s.state.Load().applied }
+
+// Info returns what is known without reading batches.
+func (s *Segment) Info() Info {
+	var size int64
+	s.mu.RLock()
+	if s.raw != nil {
+		if fi, err := s.raw.Stat(); err == nil {
+			size = fi.Size()
+		}
+	}
+	s.mu.RUnlock()
+	return s.state.Load().info(s.path, s.fmt, size)
+}
+
+// Path returns the file's path.
+func (s *Segment) Path() string { return s.path }
+
+// view runs fn in a read transaction on the handle that is current. fn must be short: see maxChunk.
+func (s *Segment) view(fn func(tx *bolt.Tx) error) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.db == nil {
+		return ErrClosed
+	}
+	return guard(s.path, func() error { return s.db.View(fn) })
+}
+
+// Close closes the file. Twice is fine.
+func (s *Segment) Close() error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	return s.closeLocked()
+}
+
+func (s *Segment) closeLocked() error {
+	var errs []error
+	if s.db != nil {
+		// After a panic inside bbolt its locks may be held for ever.
+		_, err := limited(s.path, closeTimeout, func() (struct{}, error) { return struct{}{}, s.db.Close() }, func(struct{}) {})
+		errs = append(errs, err)
+		s.db = nil
+	}
+	if s.raw != nil {
+		errs = append(errs, s.raw.Close())
+		s.raw = nil
+	}
+	return errors.Join(errs...)
+}
+
+const closeTimeout = 10 * time.Second
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
