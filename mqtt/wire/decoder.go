@@ -44,6 +44,7 @@ type Decoder struct {
 	limits     Limits
 	version    byte // 0 until the CONNECT was read
 	more       bool // the last read filled its buffer, so more is likely to wait
+	ack        [shortAck]byte
 	small      [smallBuffer]byte
 }
 
@@ -187,11 +188,11 @@ func (d *Decoder) packet(head byte, n int) (p Packet, err error) {
 		return pingreq, nil
 	case packets.Puback, packets.Pubrec, packets.Pubrel, packets.Pubcomp:
 		if n <= shortAck {
-			var b [shortAck]byte
-			if err := d.readFull(b[:n]); err != nil {
+			b := d.ack[:n]
+			if err := d.readFull(b); err != nil {
 				return nil, inside(err)
 			}
-			a, fault := decodeShortAck(t, b[:n], d.version)
+			a, fault := decodeShortAck(t, b, d.version)
 			if fault != nil {
 				return nil, fault
 			}

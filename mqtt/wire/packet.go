@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"math"
 	"time"
 	"unicode/utf8"
 
@@ -196,12 +197,12 @@ func (p *Publish) FromRecord(r *spool.Record, now time.Time) bool {
 	if r.ExpiresAt == 0 {
 		return true
 	}
-	left := r.ExpiresAt - now.UnixNano()
+	left := min(r.ExpiresAt-now.UnixNano(), r.ExpiresAt-r.ReceivedAt) // a clock that was set back must not lengthen it
 	if left <= 0 {
 		return false
 	}
 	// MQTT 5, 3.3.2-6: the received value minus the time that the message has been waiting, which counts in whole seconds.
-	p.Expiry = uint32(min((left+int64(time.Second)-1)/int64(time.Second), 1<<32-1))
+	p.Expiry = uint32(min((left+int64(time.Second)-1)/int64(time.Second), math.MaxUint32))
 	p.HasExpiry = true
 	return true
 }
