@@ -27,9 +27,7 @@ func (c Config) Validate() error {
 		return fmt.Errorf("address: %q is not an address: want host:port, such as 127.0.0.1:9600", c.Address)
 	}
 	var errs []error
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil {
-		errs = append(errs, fmt.Errorf("address: %q is not a port: want 0 to 65535", port))
-	} else if n == 0 && port != "0" {
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
 		errs = append(errs, fmt.Errorf("address: %q is not a port: want 0 to 65535", port))
 	}
 	if !loopback(host) && !c.AllowRemote {

@@ -1,0 +1,129 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Options are what the program wires.
+type Options struct {
+	Logger   *slog.Logger        // nil discards
+	Gatherer prometheus.Gatherer // nil has no metrics
+	Health   func() Health       // asked by every request for it; it must not block
+}
+
+// Server answers on the admin address.
+type Server struct {
+	cfg  Config
+	log  *slog.Logger
+	http *http.Server
+
+	mu       sync.Mutex
+	listener net.Listener
+}
+
+// New prepares a server. It answers from Run on.
+func New(cfg Config, opts Options) *Server {
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opts.Gatherer == nil {
+		opts.Gatherer = prometheus.NewRegistry()
+	}
+	s := &Server{cfg: cfg, log: opts.Logger}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		reply(w, http.StatusOK, opts.Health())
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		h := opts.Health()
+		status := http.StatusOK
+		if !h.Ready {
+			status = http.StatusServiceUnavailable
+		}
+		reply(w, status, h)
+	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(opts.Gatherer, promhttp.HandlerOpts{
+		ErrorLog:            slog.NewLogLogger(s.log.Handler(), slog.LevelError),
+		MaxRequestsInFlight: 8, // a scrape is one; more of them at the same time are a mistake that costs memory
+	}))
+	s.http = &http.Server{
+		Handler:           mux,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      30 * time.Second, // a slow scraper, not a dead one
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+	}
+	return s
+}
+
+// reply writes h for people too: it is read with curl at three in the morning.
+func reply(w http.ResponseWriter, status int, h Health) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(h) // who asked has gone: nobody is left to tell
+}
+
+// Listen takes the address, so that a port in use is told before anything else starts.
+func (s *Server) Listen() error {
+	l, err := net.Listen("tcp", s.cfg.Address)
+	if err != nil {
+		return fmt.Errorf("admin: %w", err)
+	}
+	s.mu.Lock()
+	s.listener = l
+	s.mu.Unlock()
+	s.log.Info("listening", "address", l.Addr().String())
+	return nil
+}
+
+// Addr is the address that Listen took, nil before.
+func (s *Server) Addr() net.Addr {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.listener == nil {
+		return nil
+	}
+	return s.listener.Addr()
+}
+
+// Run answers requests until Close. Listen comes first.
+func (s *Server) Run() error {
+	s.mu.Lock()
+	l := s.listener
+	s.mu.Unlock()
+	if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("admin: %w", err)
+	}
+	return nil
+}
+
+// Close lets running requests end until ctx does, then cuts them. It may be called twice, and before Run.
+func (s *Server) Close(ctx context.Context) error {
+	err := s.http.Shutdown(ctx)
+	if err != nil {
+		err = errors.Join(fmt.Errorf("admin: requests cut: %w", err), s.http.Close())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.listener != nil {
+		_ = s.listener.Close() // not known to the HTTP server when Run was never called
+	}
+	return err
+}

@@ -1,0 +1,51 @@
+package gateway
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/forebay-gateway/forebay/gateway/admin"
+)
+
+// Health is how the gateway and each of its parts are now. It asks the parts and does not block.
+//
+// Ready means that a publisher can be acknowledged: every part runs, and the spool and the MQTT front are well. An upstream
+// that is down degrades a gateway and does not make it unready, because taking what comes meanwhile is what it is for.
+func (g *Gateway) Health() admin.Health {
+	h := admin.Health{
+		Status:        "ok",
+		Gateway:       g.ID(),
+		Version:       g.build.Version,
+		UptimeSeconds: time.Since(g.created).Seconds(),
+	}
+	inOrder := map[state]string{waiting: "starting", starting: "starting", stopping: "stopping", stopped: "stopping"}
+	for _, p := range g.life.parts {
+		s, err := g.life.look(p)
+		shown := admin.Part{Name: p.name, State: string(s)}
+		if err != nil {
+			shown.Problem = err.Error()
+		}
+		h.Parts = append(h.Parts, shown)
+
+		switch {
+		case s == failed:
+			h.NotReady = append(h.NotReady, fmt.Sprintf("%s: failed: %v", p.name, err))
+			h.Status = "degraded"
+		case s != running:
+			h.NotReady = append(h.NotReady, p.name+": "+string(s))
+		case err != nil && p.needed:
+			h.NotReady = append(h.NotReady, fmt.Sprintf("%s: %v", p.name, err))
+			h.Status = "degraded"
+		case err != nil:
+			h.Status = "degraded"
+		}
+	}
+	// What is on its way somewhere says so first: its parts are expected to be incomplete.
+	for _, p := range h.Parts {
+		if on := inOrder[state(p.State)]; on != "" {
+			h.Status = on
+		}
+	}
+	h.Ready = len(h.NotReady) == 0
+	return h
+}

@@ -1,0 +1,199 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// The order of a gateway. Parts start from top to bottom, each one when the one before it is ready, and stop from bottom to top:
+//
+//	admin     health answers while the spool recovers
+//	spool     everything else reads it or appends to it
+//	upstream  the embedded one, when it is enabled: the bridge finds it there
+//	bridge    routes deliver what the last run left behind
+//	mqtt      last in, because nobody may publish before everything behind is there; first out, for the same reason
+//
+// The numbers of stopShare say until which part of gateway.stop_timeout each stop may take, counted from the signal. They are
+// moments and not lengths: what one part does not use is there for the next.
+var stopShare = map[string]float64{
+	"mqtt":     0.20, // listeners close, sessions are told 0x8B and what is on its way to them is written
+	"bridge":   0.65, // what is in flight is acknowledged by Kafka, or left for the next start
+	"upstream": 0.75,
+	"spool":    0.95, // accepted records are synced, cursors are durable, the directory is given back
+	"admin":    1.00,
+}
+
+// part is a part as the lifecycle sees it.
+type part struct {
+	name string
+
+	// start returns when the next part may start. It gives up when ctx ends.
+	start func(ctx context.Context) error
+
+	// run, when there is one, serves until stop; it is called after start and its return before that is a failure.
+	run func() error
+
+	// stop ends the part, and makes run return. It gives up when ctx ends, with an error that says what was left. It is only
+	// called after start has returned without an error.
+	stop func(ctx context.Context) error
+
+	// health is nil, or what is wrong with the running part and what to do about it. It must not block. A part without it is well.
+	health func() error
+
+	// needed says that publishers cannot be acknowledged while health is not nil.
+	needed bool
+
+	// hint is what an operator can do when run failed.
+	hint string
+}
+
+// state is where a part is in its life.
+type state string
+
+const (
+	waiting  state = "waiting"
+	starting state = "starting"
+	running  state = "running"
+	failed   state = "failed"
+	stopping state = "stopping"
+	stopped  state = "stopped"
+)
+
+// lifecycle starts and stops parts in order.
+type lifecycle struct {
+	log     *slog.Logger
+	parts   []part
+	timeout time.Duration // of the whole stop
+
+	ended map[string]chan struct{} // closed when the part's run has returned; written by start only
+
+	mu     sync.Mutex
+	states map[string]state
+	errs   map[string]error // why a part has failed
+}
+
+func newLifecycle(log *slog.Logger, timeout time.Duration, parts []part) *lifecycle {
+	l := &lifecycle{log: log, parts: parts, timeout: timeout}
+	l.ended, l.states, l.errs = map[string]chan struct{}{}, map[string]state{}, map[string]error{}
+	for _, p := range parts {
+		l.states[p.name] = waiting
+	}
+	return l
+}
+
+// start starts the parts in order. When one cannot start, those before it are stopped again.
+func (l *lifecycle) start(ctx context.Context) error {
+	for i, p := range l.parts {
+		if err := ctx.Err(); err != nil {
+			return errors.Join(err, l.stop(l.parts[:i]))
+		}
+		l.set(p.name, starting, nil)
+		began := time.Now()
+		if err := p.start(ctx); err != nil {
+			l.set(p.name, failed, err)
+			return errors.Join(fmt.Errorf("start %s: %w", p.name, err), l.stop(l.parts[:i]))
+		}
+		l.set(p.name, running, nil)
+		l.log.Debug("part started", "part", p.name, "took", time.Since(began))
+		if p.run != nil {
+			ended := make(chan struct{})
+			l.ended[p.name] = ended
+			go l.watch(p, ended)
+		}
+	}
+	return nil
+}
+
+// watch calls a part's run. Its return is what stop asked for, or a failure that somebody must know of: the other parts go on.
+func (l *lifecycle) watch(p part, ended chan<- struct{}) {
+	defer close(ended)
+	err := p.run()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.states[p.name] != running {
+		if err != nil && !errors.Is(err, context.Canceled) {
+			l.log.Warn("part ended with an error", "part", p.name, "err", err)
+		}
+		return
+	}
+	if err == nil {
+		err = errors.New("stopped by itself")
+	}
+	l.states[p.name], l.errs[p.name] = failed, err
+	l.log.Error("part failed, the others go on", "part", p.name, "err", err, "hint", p.hint)
+}
+
+// stopAll stops every part, last first.
+func (l *lifecycle) stopAll() error { return l.stop(l.parts) }
+
+// stop stops parts, last first, each until its moment. A part that does not make it is left behind with an error: what is
+// acknowledged is in the journal, and the next start takes it from there.
+func (l *lifecycle) stop(parts []part) error {
+	began := time.Now()
+	var errs []error
+	for i := len(parts) - 1; i >= 0; i-- {
+		p := parts[i]
+		l.set(p.name, stopping, nil)
+		until := began.Add(time.Duration(stopShare[p.name] * float64(l.timeout)))
+		if err := l.stopOne(p, until); err != nil {
+			l.log.Error("part did not stop in order", "part", p.name, "err", err,
+				"hint", "what is acknowledged is in the spool; raise gateway.stop_timeout if this repeats")
+			errs = append(errs, fmt.Errorf("stop %s: %w", p.name, err))
+		}
+		l.set(p.name, stopped, nil)
+		l.log.Debug("part stopped", "part", p.name, "after", time.Since(began))
+	}
+	return errors.Join(errs...)
+}
+
+// stopOne also waits for a stop that does not look at its context, but not for ever.
+func (l *lifecycle) stopOne(p part, until time.Time) error {
+	ctx, cancel := context.WithDeadline(context.Background(), until)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		err := p.stop(ctx)
+		if ended := l.ended[p.name]; ended != nil {
+			<-ended
+		}
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-done: // it gave up when the context ended, and may know more than that
+		return err
+	case <-time.After(graceAfterDeadline):
+		return fmt.Errorf("still busy after its deadline: %w", ctx.Err())
+	}
+}
+
+// graceAfterDeadline is for a stop to notice its deadline and return: closing files, not waiting for others.
+const graceAfterDeadline = 500 * time.Millisecond
+
+func (l *lifecycle) set(name string, s state, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s == stopping || s == stopped {
+		err = l.errs[name] // why it failed earlier stays visible
+	}
+	l.states[name], l.errs[name] = s, err
+}
+
+// look is a part's state and, when there is one, its problem. It asks a running part how it is.
+func (l *lifecycle) look(p part) (state, error) {
+	l.mu.Lock()
+	s, err := l.states[p.name], l.errs[p.name]
+	l.mu.Unlock()
+	if s == running && p.health != nil {
+		err = p.health()
+	}
+	return s, err
+}
