@@ -25,6 +25,9 @@ const (
 	usage      = 2
 )
 
+// version is set by the linker.
+var version = "dev"
+
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 const help = `loadtest: a fleet of MQTT devices that proves what became of its messages
@@ -81,7 +84,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	fs.IntVar(&subscribers, "subscribers", 1, "how many subscribers read everything over MQTT")
 	fs.IntVar(&subscribeQoS, "subscribe-qos", 2, "QoS of their subscription")
 	fs.StringVar(&kafka, "kafka", "", "seed `BROKERS` of Kafka, separated by commas; none is no Kafka check")
-	fs.StringVar(&topic, "topic", "", "Kafka `TOPICS` to read, separated by commas")
+	fs.StringVar(&topic, "topic", "telemetry", "Kafka `TOPICS` to read, separated by commas")
 	fs.BoolVar(&c.StrictKafka, "strict-kafka", false, "a double in Kafka is a fault: for routes that deliver exactly once")
 	fs.BoolVar(&c.KeepSessions, "keep-sessions", false, "leave the sessions on the broker")
 	fs.StringVar(&o.report, "report", "", "write the report as JSON to this `FILE`; - is standard output")
@@ -111,7 +114,9 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		return o, fmt.Errorf("subscribe-qos %d is not 0, 1 or 2", subscribeQoS)
 	}
 	c.Subscribers, c.SubscriberQoS = subscribers, uint8(subscribeQoS)
-	c.Kafka, c.KafkaTopic = list(kafka), list(topic)
+	if c.Kafka = list(kafka); len(c.Kafka) > 0 {
+		c.KafkaTopic = list(topic)
+	}
 	if c.Count == 0 && c.Duration == 0 {
 		c.Duration = defaultDuration
 	}
@@ -152,10 +157,10 @@ func run(args []string, stdout, stderr *os.File) int {
 		return usage
 	}
 	if o.version {
-		fmt.Fprintln(stdout, fleet.Version())
+		fmt.Fprintln(stdout, version)
 		return reconciled
 	}
-	opts := fleet.Options{}
+	opts := fleet.Options{Version: version}
 	if o.verbose {
 		opts.Logger = slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}

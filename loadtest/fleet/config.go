@@ -35,7 +35,8 @@ type Config struct {
 
 // Options are what the program wires.
 type Options struct {
-	Logger *slog.Logger // nil discards
+	Logger  *slog.Logger // nil discards
+	Version string       // of the program, for the report
 }
 
 // withDefaults returns c with its unset fields filled.

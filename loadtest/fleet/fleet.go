@@ -15,6 +15,7 @@ import (
 // Fleet is one run.
 type Fleet struct {
 	cfg    Config
+	opts   Options
 	log    *slog.Logger
 	run    string // names this run in client IDs, topics and payloads
 	url    *url.URL
@@ -68,7 +69,7 @@ func New(cfg Config, opts Options) (*Fleet, error) {
 		return nil, err
 	}
 	f := &Fleet{
-		cfg: cfg, log: opts.Logger, url: u, origin: time.Now(), run: strings.ToLower(rand.Text()[:6]),
+		cfg: cfg, opts: opts, log: opts.Logger, url: u, origin: time.Now(), run: strings.ToLower(rand.Text()[:6]),
 		ledger:  newLedger(cfg.Devices, cfg.Mix),
 		dialing: make(chan struct{}, 64), // half of the smallest listen queue one meets
 		stop:    make(chan struct{}),

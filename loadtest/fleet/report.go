@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"fmt"
-	"runtime/debug"
 	"strings"
 	"time"
 )
@@ -125,7 +124,7 @@ func worst(ls []*latency) Latency {
 func (f *Fleet) report() *Report {
 	c := f.cfg
 	r := &Report{
-		Version: Version(), Run: f.run, Began: f.origin.Add(f.began).UTC(),
+		Version: f.opts.Version, Run: f.run, Began: f.origin.Add(f.began).UTC(),
 		Config: ReportConfig{
 			Broker: f.url.String(), Devices: c.Devices, Rate: c.Rate, Profile: c.Profile.String(), QoS: c.Mix.String(),
 			Payload: c.Payload, Window: c.Window, Count: c.Count, Subscribers: c.Subscribers, SubQoS: c.SubscriberQoS,
@@ -173,24 +172,6 @@ func (p Profile) String() string {
 		return p.Name
 	}
 	return fmt.Sprintf("%s:%s:%g", p.Name, p.Period, p.Active)
-}
-
-// Version names the build: the module's version, or the commit and whether the tree was changed.
-func Version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	version := info.Main.Version
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" && (version == "" || version == "(devel)") {
-			version = s.Value
-		}
-	}
-	if version == "" {
-		version = "unknown"
-	}
-	return version
 }
 
 // Text is the report for people.
