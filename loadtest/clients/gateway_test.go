@@ -1,0 +1,122 @@
+package clients
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// gateway is the real binary, running on free ports with the embedded upstream.
+type gateway struct {
+	tcp, ws, kafka, admin string // addresses
+}
+
+// start builds the binary, starts it and waits until it is ready. The test fails when it does not end in order.
+func start(t *testing.T) gateway {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("foreign clients and the real binary: left out by -short, run by make test-clients")
+	}
+	dir := t.TempDir()
+	bin := filepath.Join(dir, "forebay")
+	run(t, exec.Command("go", "build", "-o", bin, "github.com/forebay-gateway/forebay/cmd/forebay"))
+
+	p := freePorts(t, 4)
+	g := gateway{tcp: p[0], ws: p[1], kafka: p[2], admin: p[3]}
+	config := filepath.Join(dir, "forebay.yaml")
+	text := fmt.Sprintf(`gateway:
+  id: clients
+  data_dir: %s
+admin:
+  address: %s
+mqtt:
+  listeners:
+    - name: tcp
+      type: tcp
+      address: %s
+    - name: websocket
+      type: websocket
+      address: %s
+      path: /mqtt
+bridge:
+  embedded:
+    enabled: true
+    address: %s
+  routes:
+    - name: all
+      filters: ["#"]
+      topic: telemetry
+      create_topics:
+        partitions: 1
+`, filepath.Join(dir, "data"), g.admin, g.tcp, g.ws, g.kafka)
+	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(bin, "serve", "--config", config)
+	var log strings.Builder
+	cmd.Stderr = &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Errorf("the gateway ended with %v", err)
+			}
+		case <-time.After(30 * time.Second):
+			_ = cmd.Process.Kill()
+			t.Error("the gateway does not end")
+		}
+		if t.Failed() {
+			t.Logf("log of the gateway:\n%s", log.String())
+		}
+	})
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		resp, err := http.Get("http://" + g.admin + "/readyz")
+		if err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return g
+			}
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the gateway is not ready: %v", err)
+		}
+	}
+}
+
+// freePorts returns n loopback addresses that were free a moment ago.
+func freePorts(t *testing.T, n int) []string {
+	t.Helper()
+	var out []string
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		out = append(out, l.Addr().String())
+	}
+	return out
+}
+
+// run runs a command and returns what it printed; the test fails with its output when it does.
+func run(t *testing.T, cmd *exec.Cmd) string {
+	t.Helper()
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(cmd.Args, " "), err, out)
+	}
+	return string(out)
+}
