@@ -31,12 +31,15 @@ type Key struct {
 	Owner reflect.Type
 	Field string
 
+	// Default is the value of an empty file, as plain has it; inside of a list, that of an item that leaves the key out.
+	Default any
+
 	Keys []*Key // of a Section or of Entries, in the order of the struct
 }
 
 // Keys is the tree of all keys, under a root without a name.
 var Keys = sync.OnceValue(func() *Key {
-	return keysOf(&Key{Kind: Section, Type: reflect.TypeFor[Config]()})
+	return keysOf(&Key{Kind: Section, Type: reflect.TypeFor[Config]()}, reflect.ValueOf(DefaultConfig()))
 })
 
 var textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
@@ -47,8 +50,8 @@ func isText(t reflect.Type) bool { return reflect.PointerTo(t).Implements(textUn
 // keyName is what viper leaves alone: lower case and without dots.
 var keyName = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
 
-// keysOf fills in the keys below k, whose Type is a struct.
-func keysOf(k *Key) *Key {
+// keysOf fills in the keys below k, whose Type is a struct and whose default is v.
+func keysOf(k *Key, v reflect.Value) *Key {
 	for _, field := range reflect.VisibleFields(k.Type) {
 		name, _, _ := strings.Cut(field.Tag.Get("yaml"), ",")
 		if name == "-" || !field.IsExported() {
@@ -59,12 +62,14 @@ func keysOf(k *Key) *Key {
 		}
 		child := &Key{Name: name, Path: join(k.Path, name), Owner: k.Type, Field: field.Name}
 		child.Kind, child.Type = shape(field.Type)
+		value := v.FieldByIndex(field.Index)
+		child.Default = plain(value)
 		switch child.Kind {
 		case Section:
-			keysOf(child)
+			keysOf(child, orZero(value))
 		case Entries:
 			child.Path += "[]"
-			keysOf(child)
+			keysOf(child, withDefaults(reflect.Zero(child.Type)))
 			child.Path = strings.TrimSuffix(child.Path, "[]")
 		case Scalar, Scalars:
 			checkType(child)
@@ -72,6 +77,26 @@ func keysOf(k *Key) *Key {
 		k.Keys = append(k.Keys, child)
 	}
 	return k
+}
+
+// orZero looks through a pointer.
+func orZero(v reflect.Value) reflect.Value {
+	if v.Kind() != reflect.Pointer {
+		return v
+	}
+	if v.IsNil() {
+		return reflect.Zero(v.Type().Elem())
+	}
+	return v.Elem()
+}
+
+// withDefaults is the list item v with what it leaves out filled in, by its method WithDefaults when it has one.
+func withDefaults(v reflect.Value) reflect.Value {
+	m := v.MethodByName("WithDefaults")
+	if !m.IsValid() || m.Type().NumIn() != 0 || m.Type().NumOut() != 1 || m.Type().Out(0) != v.Type() {
+		return v
+	}
+	return m.Call(nil)[0]
 }
 
 // shape says how a value of type t stands in the file.

@@ -22,8 +22,8 @@ type Loaded struct {
 	flags  map[string]string // flag by key path
 }
 
-// File is the file to read: of the flags, else of the environment, else DefaultFile.
-func (f *Flags) file() string {
+// Path is the file to read: of the flags, else of the environment, else DefaultFile.
+func (f *Flags) Path() string {
 	if f != nil && f.File != "" {
 		return f.File
 	}
@@ -36,7 +36,7 @@ func (f *Flags) file() string {
 // Load reads the file, the environment and the flags. An error that is Faults lists everything that is wrong with them; any
 // other error is about reading the file. flags may be nil.
 func Load(flags *Flags) (*Loaded, error) {
-	name := flags.file()
+	name := flags.Path()
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, fmt.Errorf("config: %w (name a file with --config or %s; forebay config init writes one)", err, EnvFile)
@@ -107,8 +107,7 @@ func (l *Loaded) merge(file, env, flags map[string]any) error {
 	return nil
 }
 
-// fillEntries gives the items of lists their defaults: viper cannot, as it knows defaults only by key. An item type says what
-// they are with a method WithDefaults that returns the filled item.
+// fillEntries gives the items of lists their defaults: viper cannot, as it knows defaults only by key.
 func fillEntries(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:
@@ -120,9 +119,7 @@ func fillEntries(v reflect.Value) {
 	case reflect.Slice:
 		for i := range v.Len() {
 			item := v.Index(i)
-			if m := item.MethodByName("WithDefaults"); m.IsValid() && m.Type().NumIn() == 0 && m.Type().NumOut() == 1 && m.Type().Out(0) == item.Type() {
-				item.Set(m.Call(nil)[0])
-			}
+			item.Set(withDefaults(item))
 			fillEntries(item)
 		}
 	}

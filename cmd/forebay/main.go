@@ -1,0 +1,111 @@
+// Command forebay is the gateway and the tools of its operator. `forebay help` lists the commands.
+//
+// It exits with 0 when it did what it was asked for, with 1 when it could not (the error is the last line on standard error),
+// and with 2 when the command line is wrong, or serve and demo cannot use their configuration, which no restart repairs. serve
+// exits with 3 when a part did not stop before its deadline, and with 128 and the number of the signal when a second one
+// ended it at once; what was acknowledged is in the spool in both cases.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forebay-gateway/forebay/gateway"
+	"github.com/forebay-gateway/forebay/gateway/config"
+)
+
+// The exit codes.
+const (
+	exitOK             = 0
+	exitFailed         = 1
+	exitUsage          = 2
+	exitStopIncomplete = 3
+	exitSignal         = 128 // and the number of the signal, as shells have it
+)
+
+func main() { os.Exit(run(newRoot())) }
+
+// run executes a command line and returns its exit code.
+func run(root *cobra.Command) int {
+	err := root.Execute()
+	if err == nil {
+		return exitOK
+	}
+	var asked *askedError
+	if !errors.As(err, &asked) {
+		fmt.Fprintf(root.ErrOrStderr(), "forebay: %v\nRun forebay help for the commands.\n", err)
+		return exitUsage
+	}
+	if asked.err != nil {
+		fmt.Fprintf(root.ErrOrStderr(), "forebay: %v\n", asked.err)
+	}
+	return asked.code
+}
+
+// askedError is the error of a command that was understood; every other one is about the command line.
+type askedError struct {
+	err  error // nil when the command has said everything itself
+	code int
+}
+
+func (e *askedError) Error() string { return fmt.Sprint(e.err) }
+func (e *askedError) Unwrap() error { return e.err }
+
+// does wraps what a command does, so that run can tell its errors from those of the command line.
+func does(fn func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		err := fn(cmd, args)
+		if err == nil {
+			return nil
+		}
+		var asked *askedError
+		if errors.As(err, &asked) {
+			return err
+		}
+		code := exitFailed
+		if errors.Is(err, gateway.ErrStopIncomplete) {
+			code = exitStopIncomplete
+		}
+		return &askedError{err: err, code: code}
+	}
+}
+
+// faulty is the error of a command that serves and got a configuration that it cannot use.
+func faulty(err error) error {
+	if faults, ok := errors.AsType[config.Faults](err); ok {
+		return &askedError{err: fmt.Errorf("configuration has %d faults:\n%w", len(faults), faults), code: exitUsage}
+	}
+	return &askedError{err: err, code: exitUsage}
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "forebay",
+		Short:         "MQTT 5 ingest gateway: devices publish, every acknowledged message is on disk, Kafka gets it in order",
+		Args:          onlyCommands,
+		RunE:          help,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SuggestionsMinimumDistance = 2
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.AddCommand(newServe(), newConfig(), newVersion())
+	return root
+}
+
+// onlyCommands refuses what is no command below cmd, with the one that was meant. Without it cobra prints the help and succeeds,
+// and a script with a typo goes on.
+func onlyCommands(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return fmt.Errorf("unknown command %q for %q (did you mean %s?)", args[0], cmd.CommandPath(), near[0])
+	}
+	return fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
+}
+
+func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }

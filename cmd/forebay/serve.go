@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forebay-gateway/forebay/gateway"
+	"github.com/forebay-gateway/forebay/gateway/config"
+)
+
+func newServe() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the gateway until SIGTERM or SIGINT",
+		Long: `Run the gateway until SIGTERM or SIGINT, and stop it in order: devices are told, what is in flight to Kafka is waited for,
+the spool is closed. A second signal ends it at once; nothing that was acknowledged is lost by that.
+
+Values come from the file, then the environment (FOREBAY_SPOOL_MAX_SIZE sets spool.max_size), then flags; the later wins.
+The line "serving" of the log has the addresses of all listeners, also when the configuration asks for free ports.`,
+		Args: cobra.NoArgs,
+	}
+	flags := config.AddFlags(cmd.Flags())
+	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+		loaded, err := config.Load(flags)
+		if err != nil {
+			return faulty(err)
+		}
+		log := gateway.NewLogger(loaded.Config.Log, cmd.ErrOrStderr())
+		g, err := gateway.New(loaded.Config, gateway.Options{Logger: log, Build: build()})
+		if err != nil {
+			return err
+		}
+		ctx, release := untilSignal(cmd.Context(), log)
+		defer release()
+		return g.Run(ctx)
+	})
+	return cmd
+}
+
+// untilSignal returns a context that ends with the first SIGINT or SIGTERM. The second ends the process: whoever sends it has
+// waited long enough, and the spool is made for that.
+func untilSignal(parent context.Context, log *slog.Logger) (ctx context.Context, release func()) {
+	if parent == nil {
+		parent = context.Background()
+	}
+	ctx, cancel := context.WithCancel(parent)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	done := make(chan struct{})
+	go func() {
+		for first := true; ; first = false {
+			select {
+			case s := <-signals:
+				if !first {
+					log.Warn("second signal, ending at once", "signal", s.String())
+					os.Exit(exitSignal + int(s.(syscall.Signal)))
+				}
+				log.Info("signal, stopping in order; another one ends at once", "signal", s.String())
+				cancel()
+			case <-done:
+				return
+			}
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		close(done)
+		cancel()
+	}
+}
