@@ -97,7 +97,7 @@ func decompress(c Codec, stored []byte, rawLen int) ([]byte, error) {
 		if len(stored) != rawLen {
 			return nil, errLength
 		}
-		return append(make([]byte, 0, rawLen), stored...), nil
+		return append([]byte(nil), stored...), nil
 	case CodecS2:
 		n, lerr := s2.DecodedLen(stored)
 		if lerr != nil || n != rawLen {

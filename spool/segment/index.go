@@ -257,8 +257,8 @@ func (s *Segment) indexBlock(kind Kind, n uint32) (raw []byte, count int, ok boo
 		if string(k) != string(indexKey(kind, n)) {
 			return nil
 		}
-		val, err := s.value(tx, x, k, val, false)
-		v = append([]byte{}, val...)
+		var err error
+		v, _, err = s.appendValue([]byte{}, tx, x, k, val, math.MaxInt, false)
 		return err
 	})
 	if err != nil || v == nil {

@@ -48,11 +48,12 @@ func (o *Options) allocSize() int { return int(min(4<<20, o.MaxSize/16)) }
 // A Write sees the state before it and publishes the state after it; readers take the state that is published. Seal swaps
 // the read-write handle for a read-only one between two chunks of a reader, which holds mu for one chunk at a time.
 type Segment struct {
-	path  string
-	o     Options
-	fmt   format
-	codec atomic.Uint32
-	state atomic.Pointer[state] // as the last good transaction stored it; never modified in place
+	path        string
+	o           Options
+	fmt         format
+	codec       atomic.Uint32
+	metaDamaged bool                  // when it was opened
+	state       atomic.Pointer[state] // as the last good transaction stored it; never modified in place
 
 	writing sync.Mutex // held by Write, Seal and Close, before mu
 	failed  error      // guarded by writing
@@ -130,6 +131,10 @@ func (s *Segment) create() (err error) {
 
 // Open opens an existing segment: a sealed one read-only, another read-write unless o.ReadOnly. It costs a millisecond
 // for a sealed segment and a scan of the page tree for an active one.
+//
+// bbolt keeps its two last states behind two meta pages and falls back to the older when the newer is damaged. For a
+// sealed segment both are the same. For an active one Info says MetaDamaged, and Applied may be what it was before the
+// last Write: when that is below what the journal was told to release, the difference is lost.
 func Open(path string, o Options) (*Segment, error) {
 	o.setDefaults()
 	s := &Segment{path: path, o: o}
@@ -155,7 +160,7 @@ func (s *Segment) open() (err error) {
 	if err != nil {
 		return err
 	}
-	s.fmt = t.format
+	s.fmt, s.metaDamaged = t.format, t.metaDamaged
 	s.state.Store(st)
 	if s.o.ReadOnly || st.sealed {
 		if st.sealed && !s.o.ReadOnly {
@@ -254,7 +259,9 @@ func (s *Segment) Info() Info {
 		}
 	}
 	s.mu.RUnlock()
-	return s.state.Load().info(s.path, s.fmt, size)
+	in := s.state.Load().info(s.path, s.fmt, size)
+	in.MetaDamaged = s.metaDamaged
+	return in
 }
 
 // Path returns the file's path.

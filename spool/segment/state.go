@@ -26,8 +26,9 @@ type Info struct {
 	MinTime     int64
 	MaxTime     int64
 	Expiry      Expiry
-	Topics      int // distinct topics in the index, -1 without index
-	Clients     int // distinct clients in the index, -1 without index
+	MetaDamaged bool // a meta page is damaged: an active segment may show the state before its last Write, see Open
+	Topics      int  // distinct topics in the index, -1 without index
+	Clients     int  // distinct clients in the index, -1 without index
 }
 
 // Partition returns the part of in that is about partition p.

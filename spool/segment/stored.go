@@ -23,6 +23,7 @@ import (
 const (
 	storedVersion = 1
 	headerSize    = 80
+	maxStored     = headerSize + MaxBody // compress falls back to the raw body
 )
 
 var (

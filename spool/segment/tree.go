@@ -27,6 +27,8 @@ type tree struct {
 	meta    map[string][]byte // bucket m
 	entries map[string]uint64 // keys per top bucket
 	format  format
+
+	metaDamaged bool // one of the two
 }
 
 const (
@@ -39,6 +41,7 @@ const (
 	bucketHeader = 16
 	flagBranch   = 1
 	flagLeaf     = 2
+	flagMeta     = 4
 	flagBucket   = 1
 	maxNode      = 4096 // pages: 16 MiB, room for the state of 65536 partitions; a damaged length cannot make us allocate more
 	maxDepth     = 32   // 2 keys a page at least: 2^32 pages of 4 KiB
@@ -80,11 +83,16 @@ func (t *tree) readMeta(size int64) (root uint64, err error) {
 		h := fnv.New64a()
 		_, _ = h.Write(m[:56])
 		if le.Uint32(m) != boltMagic || le.Uint64(m[56:]) != h.Sum64() {
+			t.metaDamaged = true
 			continue
 		}
 		if le.Uint32(m[4:]) != boltVersion {
 			newer = true
 			continue
+		}
+		// bbolt does not look at these, but a page that was written elsewhere is none that Write has left here.
+		if le.Uint64(p) != uint64(i) || le.Uint16(p[8:]) != flagMeta || le.Uint64(m[48:])%2 != uint64(i) {
+			t.metaDamaged = true
 		}
 		if best == nil || le.Uint64(m[48:]) > le.Uint64(best[48:]) {
 			best = m
@@ -166,32 +174,40 @@ func (t *tree) batchRun(value []byte) error {
 	if root == 0 {
 		return storedError("batch in an inline bucket")
 	}
-	n, err := runHeader(t.f, root, t.pages)
+	r, err := readRun(t.f, root, t.pages)
 	if err != nil {
 		return err
 	}
-	return t.mark(root, n)
+	return t.mark(root, r.pages)
 }
 
-// runHeader checks the first bytes of the page run that holds one batch, and returns the number of its pages.
-func runHeader(f io.ReaderAt, id, pages uint64) (uint64, error) {
+// run is where the value of a batch with a page run of its own lies in the file.
+type run struct {
+	pages uint64
+	off   int64
+	size  int
+}
+
+// readRun checks the first bytes of the page run that holds one batch.
+func readRun(f io.ReaderAt, id, pages uint64) (r run, err error) {
 	if id < 2 || id >= pages {
-		return 0, damaged("page %d out of range", id)
+		return r, damaged("page %d out of range", id)
 	}
 	h := make([]byte, pageHeader+elemSize)
 	if _, err := f.ReadAt(h, int64(id)*pageSize); err != nil {
-		return 0, readError(id, err)
+		return r, readError(id, err)
 	}
-	n := uint64(le.Uint32(h[12:])) + 1
-	if le.Uint64(h) != id || le.Uint16(h[8:]) != flagLeaf || le.Uint16(h[10:]) != 1 || n > pages-id {
-		return 0, damaged("page %d is no batch", id)
+	r.pages = uint64(le.Uint32(h[12:])) + 1
+	if le.Uint64(h) != id || le.Uint16(h[8:]) != flagLeaf || le.Uint16(h[10:]) != 1 || r.pages > pages-id {
+		return r, damaged("page %d is no batch", id)
 	}
 	e := h[pageHeader:]
 	pos, ks, vs := uint64(le.Uint32(e[4:])), uint64(le.Uint32(e[8:])), uint64(le.Uint32(e[12:]))
-	if le.Uint32(e) != 0 || ks != 1 || pos < elemSize || pageHeader+pos+ks+vs > n*pageSize {
-		return 0, damaged("page %d: batch does not fit", id)
+	if le.Uint32(e) != 0 || ks != 1 || pos < elemSize || pageHeader+pos+ks+vs > r.pages*pageSize || vs > maxStored {
+		return r, damaged("page %d: batch does not fit", id)
 	}
-	return n, nil
+	r.off, r.size = int64(id*pageSize+pageHeader+pos+ks), int(vs)
+	return r, nil
 }
 
 func (t *tree) mark(id, n uint64) error {

@@ -69,7 +69,10 @@ func (v *verifier) tree(context.Context) error {
 	if v.s.raw == nil {
 		return ErrClosed
 	}
-	_, _, err := v.s.check(true)
+	t, _, err := v.s.check(true)
+	if err == nil && t.metaDamaged {
+		return v.damaged("a meta page: the state may be one write old")
+	}
 	return v.note(err)
 }
 
