@@ -3,11 +3,18 @@ package spool
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/forebay-gateway/forebay/spool/journal"
+	"github.com/forebay-gateway/forebay/spool/segment"
 	"github.com/forebay-gateway/forebay/spool/vfs"
 )
 
@@ -19,8 +26,21 @@ type Options struct {
 	Now        func() time.Time // with its monotonic reading, like time.Now
 }
 
-// Spool is an open spool directory. Its methods may be called by many goroutines at the same time.
-type Spool struct{}
+func (o Options) withDefaults() Options {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Registerer == nil {
+		o.Registerer = prometheus.NewRegistry()
+	}
+	if o.FS == nil {
+		o.FS = vfs.OS
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return o
+}
 
 // Entry is what one Append hands over: a record, changes of state, or both in one atomic piece.
 type Entry struct {
@@ -41,26 +61,190 @@ type Completion interface {
 	Durable(rec *Record, err error)
 }
 
+// Spool is an open spool directory. Its methods may be called by many goroutines at the same time.
+type Spool struct {
+	cfg     Config
+	log     *slog.Logger
+	fs      vfs.FS
+	clock   *clock
+	metrics *metrics
+	codec   segment.Codec
+
+	lock    io.Closer
+	meta    *meta
+	journal *journal.Journal
+	tail    *tail
+	cursors *cursorSet
+	streams []*stream // fixed after Open
+	byName  map[string]*stream
+
+	groupCap     int   // payload bytes of a group
+	maxEntry     int   // payload bytes of one entry
+	unappliedMax int64 // memory for what is in the journal only
+
+	// mu guards what producers and the committer share. Nothing is waited for while it is held.
+	mu        sync.Mutex
+	waiting   []*group      // the last one is being filled
+	spare     []*group      // for reuse
+	queued    int64         // memory of waiting groups and of the one that is being written
+	unapplied int64         // memory of what is durable in the journal only
+	groups    uint64        // written
+	room      chan struct{} // closed when there may be more room; nil when nobody waits
+	failed    error
+	closing   bool
+
+	work          chan struct{} // a group waits
+	cursorWork    chan struct{} // a cursor has changed
+	cursorsDue    atomic.Bool
+	released      chan struct{} // the journal may have room again
+	committerDone chan struct{}
+	frame         []byte // the committer's
+
+	onGroupMu sync.Mutex
+	onGroup   []func()
+
+	materialiseMu sync.Mutex       // held while records move to segments
+	metaChanges   []pendingChanges // taken from the tail, not yet in meta.db; guarded by materialiseMu
+	metaApplied   uint64           // likewise
+	metaWritten   int64            // likewise, time
+	materialNow   chan struct{}
+	materialWaits chan struct{}
+	hurry         atomic.Bool
+	unappliedRaw  atomic.Int64 // bytes of groups since the last round
+
+	cleanMu         sync.Mutex // held by a round of the janitor
+	janitorNow      chan struct{}
+	full            atomic.Bool // no room on the disk
+	noSpace         atomic.Bool // the last round of the materialiser met a full disk
+	diskFree        atomic.Int64
+	quarantineBytes atomic.Int64
+	quarantined     atomic.Uint64
+	clockStep       atomic.Int64
+	throttle        throttle
+
+	healthMu       sync.Mutex
+	journalErr     error
+	materialiseErr error
+	repaired       chan struct{} // closed after damaged segments were set aside
+
+	closeOnce sync.Once
+	closeErr  error
+	closed    chan struct{} // readers end
+	abandon   chan struct{} // the committer gives up waiting
+	wg        sync.WaitGroup
+	stopRest  context.CancelFunc
+	restDone  chan struct{}
+}
+
 // Open takes the directory, recovers it and starts the spool. A directory that does not exist is made. Damage does not
 // stop it: what is damaged is set aside, logged, and readers see a Gap.
-func Open(cfg Config, opts Options) (*Spool, error) { return nil, errors.ErrUnsupported }
+func Open(cfg Config, opts Options) (*Spool, error) {
+	if cfg.Dir == "" {
+		return nil, errors.New("spool: open: dir is not set")
+	}
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("spool: open: %w", err)
+	}
+	s := newSpool(cfg, opts.withDefaults())
+	if err := s.recover(opts.withDefaults()); err != nil {
+		return nil, errors.Join(fmt.Errorf("spool: open %s: %w", cfg.Dir, err), s.release())
+	}
+	s.start()
+	return s, nil
+}
+
+func newSpool(cfg Config, opts Options) *Spool {
+	s := &Spool{
+		cfg:           cfg,
+		log:           opts.Logger,
+		fs:            opts.FS,
+		byName:        make(map[string]*stream),
+		tail:          &tail{limit: int64(cfg.TailSize)},
+		unappliedMax:  int64(cfg.TailSize) / 4 * 3,
+		work:          make(chan struct{}, 1),
+		cursorWork:    make(chan struct{}, 1),
+		released:      make(chan struct{}, 1),
+		committerDone: make(chan struct{}),
+		materialNow:   make(chan struct{}, 1),
+		materialWaits: make(chan struct{}, 1),
+		janitorNow:    make(chan struct{}, 1),
+		repaired:      make(chan struct{}),
+		closed:        make(chan struct{}),
+		abandon:       make(chan struct{}),
+		restDone:      make(chan struct{}),
+	}
+	s.codec, _ = segment.ParseCodec(cfg.Segment.Codec) // Validate has seen it
+	s.cursors = newCursorSet(s)
+	return s
+}
+
+func (s *Spool) start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	s.stopRest = cancel
+	go s.commitLoop()
+	s.wg.Go(func() { s.materialiseLoop(ctx.Done()) })
+	s.wg.Go(func() { s.janitorLoop(ctx) })
+}
+
+const closeDeadline = 10 * time.Second // for a journal that waits for room; what was not acknowledged then, never is
 
 // Close stops accepting, makes durable what was accepted, moves it to segments, and gives the directory back. A second
 // call waits for the first and returns the same.
-func (s *Spool) Close() error { return nil }
+func (s *Spool) Close() error {
+	s.closeOnce.Do(func() {
+		s.mu.Lock()
+		s.closing = true
+		s.roomChangedLocked()
+		s.mu.Unlock()
+		s.wakeCommitter()
+		deadline := time.AfterFunc(closeDeadline, func() { close(s.abandon) })
+		<-s.committerDone
+		deadline.Stop()
+		close(s.closed)
+		s.stopRest()
+		s.wg.Wait()
+		if err := s.materialise(true); err != nil {
+			s.log.Warn("not all records are in segments; they are in the journal and follow at the next start", "err", err)
+		}
+		s.closeErr = s.release()
+		s.metrics.unregister()
+		s.log.Info("spool closed")
+	})
+	return s.closeErr
+}
 
-// Append queues e. It blocks while the queue is full, or while the stream has no room and its policy is block, until ctx
-// ends. The order of acceptance is the order in the log. An error means that e was not accepted, and Done will not be
-// called: ErrFull under policy reject, ErrTooLarge, ErrInvalid, ErrUnknownStream, ErrClosed, ErrFailed, or ctx's.
-func (s *Spool) Append(ctx context.Context, e Entry) error { return nil }
+// release closes what is open, the lock last.
+func (s *Spool) release() error {
+	var errs []error
+	if s.journal != nil {
+		errs = append(errs, s.journal.Close())
+	}
+	for _, st := range s.streams {
+		for _, f := range st.segments() {
+			errs = append(errs, f.close())
+		}
+	}
+	errs = append(errs, s.meta.close())
+	if s.lock != nil {
+		errs = append(errs, s.lock.Close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("spool: close: %w", err)
+	}
+	return nil
+}
 
 // OnGroup registers fn to run on the commit goroutine each time after all completions of a group have run, so that many
 // acknowledgements can leave in one write. It must not block.
-func (s *Spool) OnGroup(fn func()) {}
+func (s *Spool) OnGroup(fn func()) {
+	s.onGroupMu.Lock()
+	defer s.onGroupMu.Unlock()
+	s.onGroup = append(s.onGroup[:len(s.onGroup):len(s.onGroup)], fn)
+}
 
 // Now is the spool's clock: the wall clock when the spool was opened (never before what the spool has seen earlier), and
 // the monotonic clock from there. It does not step when the wall clock does. ReceivedAt and ExpiresAt are in its terms.
-func (s *Spool) Now() time.Time { return time.Time{} }
+func (s *Spool) Now() time.Time { return time.Unix(0, s.clock.now()) }
 
 // StreamInfo names a stream.
 type StreamInfo struct {
@@ -68,14 +252,36 @@ type StreamInfo struct {
 	Partitions int
 }
 
-// Streams lists the streams in the order of the configuration, default last when the configuration does not name it.
-func (s *Spool) Streams() []StreamInfo { return nil }
+// Streams lists the streams in the order of the configuration, default last when the configuration does not name it, then
+// those that are only on the disk.
+func (s *Spool) Streams() []StreamInfo {
+	infos := make([]StreamInfo, len(s.streams))
+	for i, st := range s.streams {
+		infos[i] = StreamInfo{Name: st.name, Partitions: len(st.parts)}
+	}
+	return infos
+}
 
 // StreamFor is the stream that takes a topic.
-func (s *Spool) StreamFor(topic string) string { return "" }
+func (s *Spool) StreamFor(topic string) string { return s.streamFor(topic).name }
 
 // Bounds are the log start and the durable log end (the next offset) of a partition; both 0 when there is no such one.
-func (s *Spool) Bounds(stream string, partition int) (start, end Offset) { return 0, 0 }
+func (s *Spool) Bounds(stream string, partition int) (start, end Offset) {
+	p := s.partition(stream, partition)
+	if p == nil {
+		return 0, 0
+	}
+	return p.bounds()
+}
 
-// SeekTime is the offset of the first record that was received at t or later; the log end when there is none.
-func (s *Spool) SeekTime(stream string, partition int, t time.Time) (Offset, error) { return 0, nil }
+func (s *Spool) partition(stream string, partition int) *partition {
+	st := s.byName[stream]
+	if st == nil || partition < 0 || partition >= len(st.parts) {
+		return nil
+	}
+	return st.parts[partition]
+}
+
+func (s *Spool) path(elem ...string) string {
+	return filepath.Join(append([]string{s.cfg.Dir}, elem...)...)
+}

@@ -1,18 +1,22 @@
 package spool
 
+import (
+	"github.com/forebay-gateway/forebay/gateway/unit"
+)
+
 // Stats is a snapshot of counters and sizes.
 type Stats struct {
-	BytesOnDisk   int64 // journal, segments, meta database, files that wait for their removal
-	MaxSize       int64
-	DiskFree      int64
-	Full          bool
-	QueueBytes    int64 // memory of records that wait for the journal
-	TailBytes     int64 // memory of the newest records
-	Unmaterialised int64 // memory of records that are in the journal only
-	Groups        uint64
-	JournalBytes  int64
-	Quarantined   int // files set aside since the directory was made
-	Streams       []StreamStats
+	BytesOnDisk    int64 // journal, segments, meta database, quarantine, files that wait for their removal
+	MaxSize        int64
+	DiskFree       int64 // when it was last looked at
+	Full           bool
+	QueueBytes     int64 // memory of records that wait for the journal
+	TailBytes      int64 // memory of the newest records
+	UnappliedBytes int64 // memory of what is in the journal only
+	Groups         uint64
+	JournalBytes   int64
+	Quarantined    int // files set aside since the directory was made
+	Streams        []StreamStats
 }
 
 // StreamStats are one stream's.
@@ -20,21 +24,56 @@ type StreamStats struct {
 	Name       string
 	Bytes      int64 // on disk
 	Segments   int
+	Full       bool
 	Partitions []PartitionStats
 	Appended   uint64            // records made durable by this process
 	Expired    uint64            // records left out or removed because their time was over
-	Dropped    map[string]uint64 // by reason: the Gap reasons, and drop_new
+	Dropped    map[string]uint64 // by reason: drop_oldest, drop_new, damaged; rejected ones were never taken
 }
 
 // PartitionStats are one partition's.
 type PartitionStats struct {
 	Start, End Offset
 	Records    uint64 // offsets kept
-	Bytes      int64  // raw bytes appended by this process
+	Bytes      int64  // memory size of the records appended by this process: which partition is hot
 }
 
 // Stats takes a snapshot.
-func (s *Spool) Stats() Stats { return Stats{} }
+func (s *Spool) Stats() Stats {
+	st := Stats{
+		BytesOnDisk:  s.diskUsed(),
+		MaxSize:      int64(s.cfg.MaxSize),
+		DiskFree:     s.diskFree.Load(),
+		Full:         s.full.Load(),
+		JournalBytes: s.journalBytes(),
+		Quarantined:  int(s.quarantined.Load()),
+	}
+	s.mu.Lock()
+	st.QueueBytes, st.UnappliedBytes, st.Groups = s.queued, s.unapplied, s.groups
+	s.mu.Unlock()
+	s.tail.mu.Lock()
+	st.TailBytes = s.tail.bytes
+	s.tail.mu.Unlock()
+	for _, stream := range s.streams {
+		st.Streams = append(st.Streams, stream.stats())
+	}
+	return st
+}
 
-// Health is nil, or says what is wrong and what to do about it.
-func (s *Spool) Health() error { return nil }
+func (st *stream) stats() StreamStats {
+	ss := StreamStats{
+		Name: st.name, Bytes: st.bytes.Load(), Segments: len(st.segments()), Full: st.full.Load(),
+		Appended: st.appended.Load(), Expired: st.expired.Load(), Dropped: make(map[string]uint64),
+	}
+	for reason, name := range dropReasons {
+		ss.Dropped[name] = st.dropped[reason].Load()
+	}
+	for _, p := range st.parts {
+		p.mu.RLock()
+		ss.Partitions = append(ss.Partitions, PartitionStats{Start: p.start, End: p.end, Records: uint64(p.end - p.start), Bytes: p.raw})
+		p.mu.RUnlock()
+	}
+	return ss
+}
+
+func bytesString(n int64) string { return unit.Bytes(n).String() }

@@ -1,0 +1,361 @@
+package spool
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/forebay-gateway/forebay/spool/journal"
+	"github.com/forebay-gateway/forebay/spool/segment"
+)
+
+const (
+	materialiseBytes = 4 << 20         // move records to segments when there is this much: pages of bbolt are written once
+	materialiseAge   = time.Second     // or when they are this old
+	batchBytes       = 128 << 10       // raw bytes of a batch: zstd has enough to work with, a seek decodes little
+	transactionBytes = 8 << 20         // raw bytes of one transaction: bounds the materialiser's memory
+	metaAge          = time.Second     // meta.db is written this often at most, unless the journal runs short
+	materialiseRetry = 1 * time.Second // after an error such as a full disk
+)
+
+// materialiseLoop moves what is durable in the journal into segments and meta.db, so that the journal's files and the
+// tail's memory can be used again. It ends when done is closed.
+func (s *Spool) materialiseLoop(done <-chan struct{}) {
+	timer := time.NewTimer(materialiseAge)
+	defer timer.Stop()
+	armed := true
+	for {
+		select {
+		case <-done:
+			return
+		case <-s.materialWaits:
+			if !armed {
+				timer.Reset(materialiseAge)
+				armed = true
+			}
+			continue
+		case <-s.materialNow:
+		case <-timer.C:
+			armed = false
+		}
+		if err := s.materialise(s.hurry.Swap(false)); err != nil {
+			s.materialiseFailed(err)
+			timer.Reset(materialiseRetry)
+			armed = true
+		}
+	}
+}
+
+func (s *Spool) kickMaterialiser() { signal(s.materialNow) }
+
+func (s *Spool) materialiseFailed(err error) {
+	s.metrics.materialiseErrors.Inc()
+	s.setMaterialiseError(err)
+}
+
+// materialise moves everything that is published now. force also writes meta.db, and so lets the journal go on.
+func (s *Spool) materialise(force bool) error {
+	s.materialiseMu.Lock()
+	defer s.materialiseMu.Unlock()
+	began := s.clock.source()
+
+	t := s.tail
+	t.mu.Lock()
+	lsn := t.lsn
+	changes := t.changes
+	t.changes = nil
+	ends := make([][]Offset, len(s.streams))
+	for i, st := range s.streams {
+		ends[i] = make([]Offset, len(st.parts))
+		for j, p := range st.parts {
+			ends[i][j] = p.end // only changed under t.mu
+		}
+	}
+	s.unappliedRaw.Store(0)
+	t.mu.Unlock()
+	s.metaChanges = append(s.metaChanges, changes...)
+
+	var errs []error
+	for i, st := range s.streams {
+		if err := s.materialiseStream(st, lsn, ends[i]); err != nil {
+			errs = append(errs, fmt.Errorf("spool: materialise %s: %w", st.name, err))
+		}
+	}
+	t.evict()
+	if len(errs) > 0 {
+		// What did not get in stays in the tail and in the journal: nothing is released.
+		return errors.Join(errs...)
+	}
+	idle := len(s.metaChanges) == 0 && lsn == s.metaApplied
+	due := force || s.clock.now()-s.metaWritten >= int64(metaAge) || s.journalShort()
+	if !idle && due {
+		if err := s.writeMeta(lsn); err != nil {
+			return fmt.Errorf("spool: materialise: %w", err)
+		}
+		s.journal.Release(journal.LSN(s.metaApplied))
+		signal(s.released)
+	} else if !idle {
+		signal(s.materialWaits) // come back for it
+	}
+	s.setMaterialiseError(nil)
+	s.metrics.materialised(s.clock.source().Sub(began))
+	return nil
+}
+
+// journalShort tells whether half of the journal waits to be released.
+func (s *Spool) journalShort() bool {
+	return s.journal.Room() < int64(s.cfg.Journal.FileSize)*int64(s.cfg.Journal.Files)/2
+}
+
+// materialiseStream moves the records of st below ends. The applied position goes with the last transaction; should the
+// ones before it be all that a crash leaves, the replay skips what they have by its offsets.
+func (s *Spool) materialiseStream(st *stream, lsn uint64, ends []Offset) error {
+	var batches []segment.Batch
+	raw := 0
+	from := make([]Offset, len(st.parts))
+	for i, p := range st.parts {
+		p.mu.RLock()
+		from[i] = p.applied
+		p.mu.RUnlock()
+	}
+	pos := append([]Offset(nil), from...)
+	for i, p := range st.parts {
+		for pos[i] < ends[i] {
+			b, err := p.buildBatch(pos[i], ends[i])
+			if err != nil {
+				return err
+			}
+			pos[i] = Offset(b.Next)
+			batches = append(batches, b)
+			if raw += len(b.Body); raw >= transactionBytes {
+				if err := s.writeBatches(st, 0, batches, pos); err != nil {
+					return err
+				}
+				batches, raw = batches[:0], 0
+			}
+		}
+	}
+	if len(batches) == 0 {
+		return nil
+	}
+	return s.writeBatches(st, lsn, batches, pos)
+}
+
+// buildBatch encodes records from o on, until the batch is large enough.
+func (p *partition) buildBatch(o, end Offset) (segment.Batch, error) {
+	b := segment.Batch{Partition: uint16(p.num), Base: uint64(o)}
+	for o < end && len(b.Body) < batchBytes {
+		p.mu.RLock()
+		c := p.chunkLocked(o)
+		var recs []Record
+		if c != nil {
+			recs = c.records[o-c.first : min(c.next(), end)-c.first]
+		}
+		p.mu.RUnlock()
+		if c == nil {
+			panic(fmt.Sprintf("BUG: %s/%d: offset %d of %d is neither in the tail nor in a segment", p.st.name, p.num, o, end))
+		}
+		for i := range recs {
+			if len(b.Body) >= batchBytes {
+				break
+			}
+			addToBatch(&b, &recs[i], 0)
+			o++
+		}
+	}
+	b.Next = uint64(o)
+	return b, nil
+}
+
+func addToBatch(b *segment.Batch, r *Record, skip uint64) {
+	if b.Body == nil {
+		b.Body = make([]byte, 0, batchBytes+4<<10)
+	}
+	b.Body = appendRecord(b.Body, r, skip)
+	if b.Count == 0 || r.ReceivedAt < b.MinTime {
+		b.MinTime = r.ReceivedAt
+	}
+	if b.Count == 0 || r.ReceivedAt > b.MaxTime {
+		b.MaxTime = r.ReceivedAt
+	}
+	b.Count++
+	b.Expiries = append(b.Expiries, r.ExpiresAt)
+	if r.ExpiresAt == 0 {
+		b.Never++
+		return
+	}
+	b.MinExpiry = minNonZero(b.MinExpiry, r.ExpiresAt)
+	b.MaxExpiry = max(b.MaxExpiry, r.ExpiresAt)
+}
+
+// writeBatches stores the batches in one transaction of the active segment, rolls it when it is full or old, and then
+// lets the tail forget what is below next.
+func (s *Spool) writeBatches(st *stream, lsn uint64, batches []segment.Batch, next []Offset) error {
+	for try := 0; ; try++ {
+		f, err := s.activeSegment(st)
+		if err != nil {
+			return err
+		}
+		err = f.seg.Write(max(lsn, f.seg.Applied()), batches)
+		if err == nil {
+			st.segMu.Lock()
+			f.refreshLocked()
+			st.segMu.Unlock()
+			s.appliedTo(st, next)
+			if int64(f.seg.Info().StoredBytes) >= int64(s.cfg.Segment.MaxSize) || f.bytes.Load() >= 2*int64(s.cfg.Segment.MaxSize) {
+				s.roll(f)
+			}
+			s.checkRoom()
+			return nil
+		}
+		switch {
+		case try >= 3:
+			return err
+		case errors.Is(err, segment.ErrFull):
+			s.roll(f)
+		case errors.Is(err, segment.ErrFailed), damaged(err):
+			// What the segment had is set aside or sealed by the janitor; what is still in the tail goes into a new one.
+			s.log.Error("segment cannot be written to and is closed", "path", f.path, "err", err)
+			if damaged(err) {
+				f.bad.Store(true)
+			}
+			s.roll(f)
+		default:
+			return err
+		}
+	}
+}
+
+// appliedTo moves the applied offsets forward and gives back the memory that Append waits for.
+func (s *Spool) appliedTo(st *stream, next []Offset) {
+	var freed int64
+	for i, p := range st.parts {
+		p.mu.Lock()
+		if next[i] > p.applied {
+			freed += p.memoryLocked(p.applied, next[i])
+			p.applied = next[i]
+		}
+		p.mu.Unlock()
+	}
+	s.unappliedDone(freed)
+}
+
+// memoryLocked is what the tail holds of [from, to).
+func (p *partition) memoryLocked(from, to Offset) (n int64) {
+	for from < to {
+		c := p.chunkLocked(from)
+		end := min(c.next(), to)
+		if from == c.first && end == c.next() {
+			n += c.bytes
+		} else {
+			for i := from; i < end; i++ {
+				n += int64(recordMemory(&c.records[i-c.first]))
+			}
+		}
+		from = end
+	}
+	return n
+}
+
+func (s *Spool) unappliedDone(n int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unapplied -= n
+	s.roomChangedLocked()
+}
+
+// activeSegment is the segment that st writes to; a new one is made when there is none.
+func (s *Spool) activeSegment(st *stream) (*segmentFile, error) {
+	if f := st.active(); f != nil {
+		if len(f.ranges) == 0 || f.age(s.clock.now()) < s.cfg.Segment.MaxAge.Std() {
+			return f, nil
+		}
+		s.roll(f)
+	}
+	seq := st.nextSeq()
+	path := s.segmentDir(st.name) + "/" + segmentName(seq)
+	seg, err := segment.Create(path, s.segmentOptions(st, seq))
+	if err != nil {
+		return nil, err
+	}
+	f := newSegmentFile(st, seq, seg)
+	st.segMu.Lock()
+	st.segs = append(st.segs[:len(st.segs):len(st.segs)], f)
+	st.segMu.Unlock()
+	s.log.Info("segment begun", "stream", st.name, "segment", seq)
+	return f, nil
+}
+
+// roll ends the writing to f; the janitor seals it.
+func (s *Spool) roll(f *segmentFile) {
+	f.rolled.Store(true)
+	s.kickJanitor()
+}
+
+// writeMeta writes the changes that wait, the partitions' next offsets and the catalog in one transaction with the
+// journal position lsn.
+//
+// In sync mode interval lsn may not be on the disk yet. A power cut would give the same numbers to other frames, so that
+// meta.db names only what is; applying some changes twice does no harm.
+func (s *Spool) writeMeta(lsn uint64) error {
+	lsn = max(s.metaApplied, min(lsn, uint64(s.journal.DurableLSN())))
+	now := s.clock.now()
+	var cost int64
+	err := s.meta.update(func(tx *bolt.Tx) error {
+		cost = 0
+		for _, c := range s.metaChanges {
+			if err := applyChanges(tx, c.b); err != nil {
+				return err
+			}
+			cost += c.cost
+		}
+		if err := s.putCatalog(tx); err != nil {
+			return err
+		}
+		if err := s.meta.putNumber(tx, keyApplied, lsn); err != nil {
+			return err
+		}
+		return s.meta.putNumber(tx, keyClock, uint64(now))
+	})
+	if err != nil {
+		return fmt.Errorf("meta.db: %w", err)
+	}
+	clear(s.metaChanges)
+	s.metaChanges = s.metaChanges[:0]
+	s.metaApplied, s.metaWritten = lsn, now
+	s.unappliedDone(cost)
+	return nil
+}
+
+// putCatalog writes what has changed of partitions and segments. A segment's entry says what it held at least: one that is
+// missing later is missed by it.
+func (s *Spool) putCatalog(tx *bolt.Tx) error {
+	for _, st := range s.streams {
+		for _, p := range st.parts {
+			p.mu.RLock()
+			r := partitionRecord{Next: p.applied, Start: p.start, Lost: append([]lostRange(nil), p.lost...)}
+			p.mu.RUnlock()
+			if err := putJSON(tx.Bucket(bucketPartitions), partitionKey(st.name, p.num), r); err != nil {
+				return err
+			}
+		}
+		st.segMu.RLock()
+		segs := st.segs
+		st.segMu.RUnlock()
+		for _, f := range segs {
+			if f.catalogued.Load() {
+				continue
+			}
+			rec := f.record()
+			if err := putJSON(tx.Bucket(bucketSegments), segmentKey(st.name, f.seq), rec); err != nil {
+				return err
+			}
+			if rec.Sealed {
+				f.catalogued.Store(true)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,266 @@
+package spool
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+)
+
+// meta is meta.db: what recovery needs beside the segments and the journal, and the state of other parts.
+//
+//	m  "format"        u8 version
+//	   "applied"       u64 journal position up to which everything in here is applied
+//	   "clock"         i64 the latest time that the spool has seen
+//	   "quarantined"   u64 how many files were set aside
+//	p  STREAM 0 u16    JSON partitionRecord: next offset, log start, lost ranges
+//	g  STREAM 0 u64    JSON segmentRecord: what a segment holds, so that a missing one can be told
+//	s  SPACE           nested bucket: key -> value
+//
+// Numbers in keys are big-endian.
+type meta struct {
+	db   *bolt.DB
+	path string
+}
+
+const metaVersion = 1
+
+var (
+	bucketMeta       = []byte("m")
+	bucketPartitions = []byte("p")
+	bucketSegments   = []byte("g")
+	bucketSpaces     = []byte("s")
+
+	keyFormat      = []byte("format")
+	keyApplied     = []byte("applied")
+	keyClock       = []byte("clock")
+	keyQuarantined = []byte("quarantined")
+)
+
+type partitionRecord struct {
+	Next  Offset      `json:"next"` // no offset below was given out for the first time after this was written
+	Start Offset      `json:"start"`
+	Lost  []lostRange `json:"lost,omitempty"`
+}
+
+type segmentRecord struct {
+	Sealed     bool           `json:"sealed"`
+	Removed    bool           `json:"removed,omitempty"` // its file is being removed; not a loss
+	Bytes      int64          `json:"bytes"`
+	Partitions []segmentRange `json:"partitions"`
+}
+
+type segmentRange struct {
+	Partition int    `json:"partition"`
+	First     Offset `json:"first"`
+	Next      Offset `json:"next"`
+}
+
+// openMeta opens meta.db, or makes it. A damaged one is a *CorruptionError, a newer one ErrUnsupported.
+func openMeta(path string, readOnly bool) (*meta, error) {
+	m := &meta{path: path}
+	err := guard(path, func() error {
+		db, err := bolt.Open(path, 0o640, &bolt.Options{
+			Timeout:      time.Second,
+			FreelistType: bolt.FreelistMapType,
+			ReadOnly:     readOnly,
+			NoStatistics: true,
+		})
+		if err != nil {
+			return metaError(path, err)
+		}
+		m.db = db
+		if readOnly {
+			return m.checkFormat()
+		}
+		return m.init()
+	})
+	if err != nil && m.db != nil {
+		_ = guard(path, m.db.Close)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// metaError tells damage from everything else that bbolt may say.
+func metaError(path string, err error) error {
+	for _, damage := range []error{bolterrors.ErrInvalid, bolterrors.ErrVersionMismatch, bolterrors.ErrChecksum, bolterrors.ErrInvalidMapping} {
+		if errors.Is(err, damage) {
+			return &CorruptionError{Where: path, Detail: err.Error()}
+		}
+	}
+	if errors.Is(err, bolterrors.ErrTimeout) {
+		return fmt.Errorf("%s: %w", path, ErrInUse)
+	}
+	return err
+}
+
+// guard turns what bbolt does with a damaged file, panics and touches of memory that is not there, into an error.
+func guard(what string, fn func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if r := recover(); r != nil {
+			err = &CorruptionError{Where: what, Detail: fmt.Sprint(r)}
+		}
+	}()
+	return fn()
+}
+
+func (m *meta) init() error {
+	if err := m.db.Update(func(tx *bolt.Tx) error {
+		if b := tx.Bucket(bucketMeta); b != nil {
+			return nil
+		}
+		for _, name := range [][]byte{bucketMeta, bucketPartitions, bucketSegments, bucketSpaces} {
+			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+				return err
+			}
+		}
+		return tx.Bucket(bucketMeta).Put(keyFormat, []byte{metaVersion})
+	}); err != nil {
+		return err
+	}
+	return m.checkFormat()
+}
+
+func (m *meta) checkFormat() error {
+	return m.db.View(func(tx *bolt.Tx) error {
+		b := tx.Bucket(bucketMeta)
+		if b == nil {
+			return &CorruptionError{Where: m.path, Detail: "no bucket m"}
+		}
+		switch v := b.Get(keyFormat); {
+		case len(v) != 1 || v[0] == 0:
+			return &CorruptionError{Where: m.path, Detail: "no format version"}
+		case v[0] > metaVersion:
+			return fmt.Errorf("%s: format %d, this version reads %d: %w", m.path, v[0], metaVersion, ErrUnsupported)
+		}
+		for _, name := range [][]byte{bucketPartitions, bucketSegments, bucketSpaces} {
+			if tx.Bucket(name) == nil {
+				return &CorruptionError{Where: m.path, Detail: fmt.Sprintf("no bucket %s", name)}
+			}
+		}
+		return nil
+	})
+}
+
+// check walks over everything, so that damage shows at the start and not in service. The caller limits its time: on a
+// damaged tree bbolt may run in circles.
+func (m *meta) check() error {
+	return guard(m.path, func() error {
+		return m.db.View(func(tx *bolt.Tx) error {
+			for err := range tx.Check() {
+				return &CorruptionError{Where: m.path, Detail: err.Error()}
+			}
+			return nil
+		})
+	})
+}
+
+func (m *meta) view(fn func(tx *bolt.Tx) error) error {
+	return guard(m.path, func() error { return m.db.View(fn) })
+}
+
+func (m *meta) update(fn func(tx *bolt.Tx) error) error {
+	return guard(m.path, func() error { return m.db.Update(fn) })
+}
+
+func (m *meta) close() error {
+	if m == nil || m.db == nil {
+		return nil
+	}
+	return guard(m.path, m.db.Close)
+}
+
+func (m *meta) size() int64 {
+	fi, err := os.Stat(m.path)
+	if err != nil {
+		return 0
+	}
+	return fi.Size()
+}
+
+func (m *meta) number(tx *bolt.Tx, key []byte) uint64 {
+	if v := tx.Bucket(bucketMeta).Get(key); len(v) == 8 {
+		return binary.BigEndian.Uint64(v)
+	}
+	return 0
+}
+
+func (m *meta) putNumber(tx *bolt.Tx, key []byte, v uint64) error {
+	return tx.Bucket(bucketMeta).Put(key, binary.BigEndian.AppendUint64(nil, v))
+}
+
+func partitionKey(stream string, partition int) []byte {
+	return binary.BigEndian.AppendUint16(append([]byte(stream), 0), uint16(partition))
+}
+
+func segmentKey(stream string, seq uint64) []byte {
+	return binary.BigEndian.AppendUint64(append([]byte(stream), 0), seq)
+}
+
+func putJSON(b *bolt.Bucket, key []byte, v any) error {
+	j, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return b.Put(key, j)
+}
+
+// partitions calls fn for each partition that is known.
+func (m *meta) partitions(tx *bolt.Tx, fn func(stream string, partition int, r partitionRecord) error) error {
+	return tx.Bucket(bucketPartitions).ForEach(func(k, v []byte) error {
+		n := len(k) - 3
+		if n < 1 {
+			return &CorruptionError{Where: m.path, Detail: fmt.Sprintf("partition key %x", k)}
+		}
+		var r partitionRecord
+		if err := json.Unmarshal(v, &r); err != nil {
+			return &CorruptionError{Where: m.path, Detail: fmt.Sprintf("partition %x: %v", k, err)}
+		}
+		return fn(string(k[:n]), int(binary.BigEndian.Uint16(k[n+1:])), r)
+	})
+}
+
+// segments calls fn for each segment of the catalog, ascending within a stream.
+func (m *meta) segments(tx *bolt.Tx, fn func(stream string, seq uint64, r segmentRecord) error) error {
+	return tx.Bucket(bucketSegments).ForEach(func(k, v []byte) error {
+		n := len(k) - 9
+		if n < 1 {
+			return &CorruptionError{Where: m.path, Detail: fmt.Sprintf("segment key %x", k)}
+		}
+		var r segmentRecord
+		if err := json.Unmarshal(v, &r); err != nil {
+			return &CorruptionError{Where: m.path, Detail: fmt.Sprintf("segment %x: %v", k, err)}
+		}
+		return fn(string(k[:n]), binary.BigEndian.Uint64(k[n+1:]), r)
+	})
+}
+
+// applyChanges puts the changes of one group into their spaces.
+func applyChanges(tx *bolt.Tx, changes []byte) error {
+	spaces := tx.Bucket(bucketSpaces)
+	var space string
+	var b *bolt.Bucket
+	return decodeChanges(changes, func(sp, key string, value []byte) error {
+		if b == nil || sp != space {
+			var err error
+			if b, err = spaces.CreateBucketIfNotExists([]byte(sp)); err != nil {
+				return err
+			}
+			space = sp
+		}
+		if value == nil {
+			return b.Delete([]byte(key))
+		}
+		return b.Put([]byte(key), value)
+	})
+}

@@ -1,0 +1,227 @@
+package spool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/forebay-gateway/forebay/spool/segment"
+	"github.com/forebay-gateway/forebay/spool/vfs"
+)
+
+// setAside moves a file to quarantine/, under a name that says when; nothing that was there is replaced.
+func (s *Spool) setAside(path, name string) (to string, err error) {
+	fi, err := os.Stat(path)
+	if err != nil {
+		return "", err
+	}
+	for i := 0; ; i++ {
+		to = s.path("quarantine", fmt.Sprintf("%s.%d", name, i))
+		if _, err := os.Lstat(to); errors.Is(err, os.ErrNotExist) {
+			break
+		}
+	}
+	if err := os.Rename(path, to); err != nil {
+		return "", err
+	}
+	s.quarantineBytes.Add(fi.Size())
+	s.quarantined.Add(1)
+	return to, errors.Join(s.syncDir(filepath.Dir(path)), s.syncDir(filepath.Dir(to)))
+}
+
+func (s *Spool) syncDir(dir string) error { return vfs.OS.SyncDir(dir) }
+
+// quarantineBad sets damaged segments aside. Batches that can still be read are saved into a new file in its place.
+func (s *Spool) quarantineBad(ctx context.Context, st *stream) {
+	for _, f := range st.segments() {
+		if f.bad.Load() {
+			s.quarantineSegment(ctx, f)
+		}
+	}
+}
+
+func (s *Spool) quarantineSegment(ctx context.Context, f *segmentFile) {
+	st := f.st
+	st.segMu.RLock()
+	before := f.ranges
+	st.segMu.RUnlock()
+	tmp := f.path + ".rewrite"
+	saved, err := s.salvage(ctx, f, tmp)
+	if ctx.Err() != nil {
+		_ = os.Remove(tmp)
+		return
+	}
+	if err != nil {
+		s.log.Error("nothing can be saved from the damaged segment", "path", f.path, "err", err)
+		_ = os.Remove(tmp)
+	}
+	if err := f.close(); err != nil {
+		s.log.Warn("segment does not close", "path", f.path, "err", err)
+	}
+	to, err := s.setAside(f.path, st.name+"-"+segmentName(f.seq))
+	if err != nil {
+		s.log.Error("damaged segment cannot be moved and stays where it is", "path", f.path, "err", err)
+	}
+	var fresh *segmentFile
+	if saved != nil {
+		fresh = s.openSaved(f, tmp)
+	}
+	s.replaceSegment(f, fresh, before)
+	s.log.Error("damaged segment was set aside", "stream", st.name, "segment", f.seq, "quarantine", to, "saved", fresh != nil)
+	if err := s.meta.update(func(tx *bolt.Tx) error {
+		if err := s.meta.putNumber(tx, keyQuarantined, s.quarantined.Load()); err != nil {
+			return err
+		}
+		if fresh == nil {
+			if err := tx.Bucket(bucketSegments).Delete(segmentKey(st.name, f.seq)); err != nil {
+				return err
+			}
+		}
+		return s.putCatalog(tx)
+	}); err != nil {
+		s.log.Warn("catalog cannot be written after a quarantine", "err", err)
+	}
+	s.healthMu.Lock()
+	close(s.repaired)
+	s.repaired = make(chan struct{})
+	s.healthMu.Unlock()
+}
+
+// salvage copies every batch that can be read to a new segment at dst; nil when there is none.
+func (s *Spool) salvage(ctx context.Context, f *segmentFile, dst string) (found []segment.PartitionInfo, err error) {
+	_ = os.Remove(dst)
+	_, err = f.with(func(seg *segment.Segment) error {
+		out, err := segment.Create(dst, s.segmentOptions(f.st, f.seq))
+		if err != nil {
+			return err
+		}
+		defer out.Close()
+		for _, p := range seg.Info().Partitions {
+			if err := salvagePartition(ctx, seg, out, p); err != nil {
+				return err
+			}
+		}
+		if found = out.Info().Partitions; len(found) == 0 {
+			return errors.New("no batch can be read")
+		}
+		return out.Seal(ctx, indexBody) // which syncs
+	})
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
+}
+
+func salvagePartition(ctx context.Context, seg, out *segment.Segment, p segment.PartitionInfo) error {
+	for from := p.First; from < p.Next; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		var batches []segment.Batch
+		next, err := seg.Read(p.Partition, from, 1<<20, func(b segment.Batch) error {
+			recs, _, derr := decodeRecords(nil, b.Body, b.Partition, Offset(b.Base))
+			if derr != nil {
+				return &segment.CorruptionError{Path: seg.Path(), Partition: int(b.Partition), Base: b.Base, Reason: derr.Error()}
+			}
+			b.Expiries = make([]int64, len(recs))
+			for i := range recs {
+				b.Expiries[i] = recs[i].ExpiresAt
+			}
+			batches = append(batches, b)
+			return nil
+		})
+		if len(batches) > 0 {
+			if werr := out.Write(seg.Applied(), batches); werr != nil {
+				return werr
+			}
+		}
+		var ce *segment.CorruptionError
+		switch {
+		case err == nil && next <= from:
+			return nil
+		case err == nil:
+			from = next
+		case errors.As(err, &ce) && ce.Partition == int(p.Partition):
+			base, ok, serr := seg.Skip(p.Partition, ce.Base)
+			if serr != nil || !ok {
+				return nil // the rest of the partition is gone, other partitions may not be
+			}
+			from = base
+		default:
+			return nil
+		}
+	}
+	return nil
+}
+
+func (s *Spool) openSaved(f *segmentFile, tmp string) *segmentFile {
+	err := os.Rename(tmp, f.path)
+	if err == nil {
+		err = s.syncDir(filepath.Dir(f.path))
+	}
+	var seg *segment.Segment
+	if err == nil {
+		seg, err = segment.Open(f.path, s.segmentOptions(f.st, f.seq))
+	}
+	if err != nil {
+		s.log.Error("what was saved from a damaged segment cannot be used", "path", f.path, "err", err)
+		return nil
+	}
+	return newSegmentFile(f.st, f.seq, seg)
+}
+
+// replaceSegment puts fresh, or nothing, in f's place, and remembers which offsets that loses.
+func (s *Spool) replaceSegment(f, fresh *segmentFile, before []segmentRange) {
+	st := f.st
+	lost := make(map[int][]lostRange)
+	for _, r := range before {
+		lost[r.Partition] = missingIn(fresh, r)
+	}
+	st.segMu.Lock()
+	segs := make([]*segmentFile, 0, len(st.segs))
+	for _, g := range st.segs {
+		switch {
+		case g != f:
+			segs = append(segs, g)
+		case fresh != nil:
+			segs = append(segs, fresh)
+		}
+	}
+	st.segs = segs
+	st.lastSeq = max(st.lastSeq, f.seq)
+	st.segMu.Unlock()
+	st.bytes.Add(-f.bytes.Swap(0))
+	for n, ls := range lost {
+		p := st.parts[n]
+		p.mu.Lock()
+		for _, l := range ls {
+			p.addLostLocked(l)
+			st.dropped[dropDamaged].Add(uint64(l.To - l.From))
+			s.log.Error("records are lost", "stream", st.name, "partition", n, "from", l.From, "to", l.To)
+		}
+		p.mu.Unlock()
+		st.moveStart(p)
+	}
+}
+
+// missingIn are the offsets of r that fresh does not have.
+func missingIn(fresh *segmentFile, r segmentRange) (lost []lostRange) {
+	at := r.First
+	if fresh != nil {
+		_ = fresh.seg.Headers(context.Background(), uint16(r.Partition), uint64(r.First), func(b segment.Batch) error {
+			if Offset(b.Base) > at {
+				lost = append(lost, lostRange{From: at, To: Offset(b.Base), Reason: GapDamaged})
+			}
+			at = Offset(b.Next)
+			return nil
+		})
+	}
+	if at < r.Next {
+		lost = append(lost, lostRange{From: at, To: r.Next, Reason: GapDamaged})
+	}
+	return lost
+}

@@ -1,0 +1,510 @@
+package spool
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/forebay-gateway/forebay/spool/journal"
+	"github.com/forebay-gateway/forebay/spool/segment"
+	"github.com/forebay-gateway/forebay/spool/vfs"
+)
+
+// recover opens everything there is, in this order: the lock, meta.db, the segments (what the catalog misses is lost), the
+// journal, whose frames give what the segments and meta.db do not have yet. Records are matched by their offsets, so that
+// a replay may begin anywhere before the first missing one; changes by the journal position in meta.db.
+func (s *Spool) recover(opts Options) error {
+	began := time.Now()
+	if err := s.takeDirectory(); err != nil {
+		return err
+	}
+	rebuilt, err := s.openMeta()
+	if err != nil {
+		return err
+	}
+	s.makeStreams()
+	r := &recovery{s: s, rebuilt: rebuilt, catalog: make(map[string]map[uint64]segmentRecord), floor: make(map[*partition]Offset)}
+	if err := r.readMeta(); err != nil {
+		return err
+	}
+	s.clock = newClock(opts.Now, r.seen)
+	if s.clock.ahead > 0 {
+		s.log.Warn("wall clock is behind what the spool has seen; its own time goes on from there", "behind", s.clock.ahead)
+	}
+	if err := r.openSegments(); err != nil {
+		return err
+	}
+	r.settlePartitions()
+	if err := s.openJournal(opts); err != nil {
+		return err
+	}
+	s.metrics = newMetrics(opts.Registerer, s)
+	if err := r.replay(); err != nil {
+		return err
+	}
+	if err := r.finish(); err != nil {
+		return err
+	}
+	s.log.Info("spool open", "dir", s.cfg.Dir, "streams", len(s.streams), "segments", r.segments, "replayed_frames", r.frames,
+		"replayed_records", r.records, "duration", time.Since(began).Round(time.Millisecond))
+	return nil
+}
+
+func (s *Spool) takeDirectory() error {
+	if err := s.fs.MkdirAll(s.cfg.Dir, 0o750); err != nil {
+		return err
+	}
+	lock, err := s.fs.Lock(s.path("LOCK"))
+	if errors.Is(err, vfs.ErrLocked) {
+		return fmt.Errorf("%w: %w: stop that one, or set another spool.dir", ErrInUse, err)
+	}
+	if err != nil {
+		return err
+	}
+	s.lock = lock
+	for _, dir := range []string{"seg", "quarantine", "journal"} {
+		if err := vfs.OS.MkdirAll(s.path(dir), 0o750); err != nil {
+			return err
+		}
+	}
+	s.quarantineBytes.Store(dirBytes(s.path("quarantine")))
+	return nil
+}
+
+func dirBytes(dir string) (n int64) {
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil
+		}
+		if fi, err := d.Info(); err == nil && fi.Mode().IsRegular() {
+			n += fi.Size()
+		}
+		return nil
+	})
+	return n
+}
+
+const metaCheckTime = 20 * time.Second // bbolt may run in circles on a damaged tree; a sound one takes milliseconds
+
+// openMeta opens meta.db. A damaged one is set aside and begun anew: the segments and the journal say most of what it knew.
+func (s *Spool) openMeta() (rebuilt bool, err error) {
+	path := s.path("meta.db")
+	type result struct {
+		m   *meta
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		m, err := openMeta(path, false)
+		if err == nil {
+			if err = m.check(); err != nil {
+				_ = m.close()
+			}
+		}
+		done <- result{m, err}
+	}()
+	var r result
+	select {
+	case r = <-done:
+	case <-time.After(metaCheckTime):
+		r.err = &CorruptionError{Where: path, Detail: fmt.Sprintf("not checked after %v", metaCheckTime)}
+	}
+	if r.err == nil {
+		s.meta = r.m
+		return false, nil
+	}
+	if !damaged(r.err) {
+		return false, r.err
+	}
+	to, err := s.setAside(path, "meta.db")
+	if err != nil {
+		return false, errors.Join(r.err, err)
+	}
+	s.log.Error("meta.db is damaged and was set aside: sessions, retained messages and cursors are lost as far as the journal "+
+		"does not have them; streams are rebuilt from their segments", "err", r.err, "quarantine", to)
+	s.meta, err = openMeta(path, false)
+	return true, err
+}
+
+// makeStreams makes the streams of the configuration; default is always there.
+func (s *Spool) makeStreams() {
+	for _, cfg := range s.cfg.Streams {
+		s.addStream(newStream(cfg.WithDefaults(), 0))
+	}
+	if s.byName[DefaultStream] == nil {
+		s.addStream(newStream(DefaultStreamConfig(DefaultStream), 0))
+	}
+}
+
+func (s *Spool) addStream(st *stream) *stream {
+	s.streams = append(s.streams, st)
+	s.byName[st.name] = st
+	return st
+}
+
+// streamOnDisk is the stream of that name; one that the configuration does not know is kept, readable, without filters.
+func (s *Spool) streamOnDisk(name string, partition int) *stream {
+	st := s.byName[name]
+	if st == nil {
+		s.log.Warn("stream is on the disk but not in the configuration; it can be read and gets nothing new", "stream", name)
+		cfg := DefaultStreamConfig(name)
+		cfg.Partitions = 1
+		st = s.addStream(newStream(cfg, 0))
+		st.configured = false
+	}
+	st.grow(partition + 1)
+	return st
+}
+
+// recovery is what Open knows before everything is open.
+type recovery struct {
+	s        *Spool
+	rebuilt  bool // meta.db was begun anew
+	seen     int64
+	catalog  map[string]map[uint64]segmentRecord
+	floor    map[*partition]Offset // the next offset that meta.db knows
+	missing  bool                  // a partition ends before its floor: the journal may still have the rest
+	segments int
+	frames   int
+	records  int
+}
+
+func (r *recovery) readMeta() error {
+	m := r.s.meta
+	return m.view(func(tx *bolt.Tx) error {
+		r.s.metaApplied = m.number(tx, keyApplied)
+		r.s.quarantined.Store(m.number(tx, keyQuarantined))
+		r.seen = int64(m.number(tx, keyClock))
+		if err := m.partitions(tx, func(stream string, partition int, rec partitionRecord) error {
+			p := r.s.streamOnDisk(stream, partition).parts[partition]
+			p.start, p.lost = rec.Start, rec.Lost
+			r.floor[p] = rec.Next
+			return nil
+		}); err != nil {
+			return err
+		}
+		return m.segments(tx, func(stream string, seq uint64, rec segmentRecord) error {
+			st := r.s.streamOnDisk(stream, 0)
+			st.lastSeq = max(st.lastSeq, seq)
+			if r.catalog[stream] == nil {
+				r.catalog[stream] = make(map[uint64]segmentRecord)
+			}
+			r.catalog[stream][seq] = rec
+			return nil
+		})
+	})
+}
+
+// openSegments opens every segment of every stream on the disk.
+func (r *recovery) openSegments() error {
+	dirs, err := os.ReadDir(r.s.path("seg"))
+	if err != nil {
+		return err
+	}
+	for _, d := range dirs {
+		if !d.IsDir() || !validStreamName(d.Name()) {
+			r.s.log.Warn("something else lies among the segments and is left alone", "path", r.s.path("seg", d.Name()))
+			continue
+		}
+		if err := r.openStream(d.Name()); err != nil {
+			return err
+		}
+	}
+	for name, segs := range r.catalog {
+		for seq, rec := range segs {
+			if !rec.Removed {
+				r.lose(name, seq, rec, "segment is missing")
+			}
+		}
+	}
+	for _, st := range r.s.streams {
+		if err := vfs.OS.MkdirAll(r.s.segmentDir(st.name), 0o750); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *recovery) openStream(name string) error {
+	dir := r.s.segmentDir(name)
+	entries, err := os.ReadDir(dir) // sorted, and the names sort by sequence
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		seq, ok := parseSegmentName(e.Name())
+		switch {
+		case ok:
+			if err := r.openSegment(r.s.streamOnDisk(name, 0), seq, path); err != nil {
+				return err
+			}
+		case strings.HasSuffix(e.Name(), segmentSuffix+".rewrite"):
+			_ = os.Remove(path) // the segment that it was to replace is still there
+		default:
+			r.s.log.Warn("something else lies among the segments and is left alone", "path", path)
+		}
+	}
+	st := r.s.byName[name]
+	if st == nil {
+		return nil
+	}
+	for i, f := range st.segs {
+		if !f.sealed.Load() && i < len(st.segs)-1 {
+			f.rolled.Store(true)
+		}
+	}
+	return nil
+}
+
+func (r *recovery) openSegment(st *stream, seq uint64, path string) error {
+	s := r.s
+	rec, known := r.catalog[st.name][seq]
+	delete(r.catalog[st.name], seq)
+	if rec.Removed {
+		s.log.Info("removal of a segment is finished", "path", path)
+		return os.Remove(path)
+	}
+	seg, err := segment.Open(path, s.segmentOptions(st, seq))
+	switch {
+	case err == nil:
+	case errors.Is(err, segment.ErrUnsupported):
+		return fmt.Errorf("%w: %w", ErrUnsupported, err)
+	case errors.Is(err, segment.ErrLocked):
+		return fmt.Errorf("%w: %w", ErrInUse, err)
+	case damaged(err):
+		to, qerr := s.setAside(path, st.name+"-"+filepath.Base(path))
+		if qerr != nil {
+			return errors.Join(err, qerr)
+		}
+		s.log.Error("segment is damaged and was set aside", "path", path, "err", err, "quarantine", to)
+		if known {
+			r.lose(st.name, seq, rec, "segment is damaged")
+		}
+		st.lastSeq = max(st.lastSeq, seq)
+		return nil
+	default:
+		return err
+	}
+	f := newSegmentFile(st, seq, seg)
+	f.catalogued.Store(known && rec.Sealed)
+	for _, rg := range f.ranges {
+		st.grow(rg.Partition + 1)
+	}
+	st.segs = append(st.segs, f)
+	r.segments++
+	return nil
+}
+
+// lose tells what a segment held that is gone.
+func (r *recovery) lose(stream string, seq uint64, rec segmentRecord, why string) {
+	st := r.s.byName[stream]
+	for _, rg := range rec.Partitions {
+		st.grow(rg.Partition + 1)
+		p := st.parts[rg.Partition]
+		if rg.Next <= p.start || rg.Next <= rg.First {
+			continue
+		}
+		r.s.log.Error(why+": records are lost", "stream", stream, "segment", seq, "partition", rg.Partition, "from", rg.First, "to", rg.Next)
+		p.lost = append(p.lost, lostRange{From: max(rg.First, p.start), To: rg.Next, Reason: GapDamaged})
+	}
+	key := segmentKey(stream, seq)
+	if err := r.s.meta.update(func(tx *bolt.Tx) error { return tx.Bucket(bucketSegments).Delete(key) }); err != nil {
+		r.s.log.Warn("catalog keeps a lost segment", "stream", stream, "segment", seq, "err", err)
+	}
+}
+
+// settlePartitions sets where each partition's segments end.
+func (r *recovery) settlePartitions() {
+	for _, st := range r.s.streams {
+		for _, p := range st.parts {
+			have := p.start
+			for _, f := range st.segs {
+				if rg, ok := f.rangeOf(p.num); ok {
+					have = max(have, rg.Next)
+				}
+			}
+			p.end, p.applied = have, have
+			if have < r.floor[p] {
+				r.missing = true
+			}
+		}
+	}
+}
+
+func (s *Spool) openJournal(opts Options) error {
+	cfg := journal.Config{
+		Dir: s.path("journal"), FileSize: int64(s.cfg.Journal.FileSize), Files: s.cfg.Journal.Files,
+		SyncInterval: s.cfg.SyncInterval.Std(),
+	}
+	if s.cfg.Sync == SyncInterval {
+		cfg.Sync = journal.ModeInterval
+	}
+	j, err := journal.Open(cfg, journal.Options{
+		Logger: s.log, FS: s.fs, Now: s.Now, Quarantine: s.path("quarantine"),
+		OnSync: func(d time.Duration) { s.metrics.synced(d) },
+	})
+	if errors.Is(err, journal.ErrUnsupported) {
+		return fmt.Errorf("%w: %w", ErrUnsupported, err)
+	}
+	if err != nil {
+		return err
+	}
+	s.journal = j
+	// A quarter of a file: a group that does not fit into the rest of one leaves that rest empty.
+	s.groupCap = min(groupCap, j.MaxPayload()/4)
+	s.maxEntry = min(j.MaxPayload(), segment.MaxBody-batchBytes) - payloadHead - sectionMaxHead - sectionHead
+	if last := uint64(j.LastLSN()); last < s.metaApplied {
+		s.log.Error("journal ends before what meta.db has: its files were removed or lost", "journal", last, "meta", s.metaApplied)
+		return s.setApplied(last)
+	}
+	return nil
+}
+
+func (s *Spool) setApplied(lsn uint64) error {
+	s.metaApplied = lsn
+	return s.meta.update(func(tx *bolt.Tx) error { return s.meta.putNumber(tx, keyApplied, lsn) })
+}
+
+// replay gives everything that the journal has to the tail, and from there on to segments and meta.db.
+func (r *recovery) replay() error {
+	s := r.s
+	after := journal.LSN(s.metaApplied)
+	applied := s.metaApplied
+	if r.missing || r.rebuilt {
+		after = 0 // everything that was not recycled yet
+	}
+	s.tail.lsn = s.metaApplied
+	err := s.journal.Replay(after, func(lsn journal.LSN, payload []byte) error {
+		r.frames++
+		err := decodePayload(payload, payloadVisitor{
+			records: r.replayRecords,
+			changes: func(b []byte) error {
+				if uint64(lsn) > applied {
+					s.tail.changes = append(s.tail.changes, pendingChanges{b: append([]byte(nil), b...), cost: int64(len(b))})
+					s.unapplied += int64(len(b))
+					s.unappliedRaw.Add(int64(len(b)))
+				}
+				return nil
+			},
+		})
+		if damaged(err) {
+			s.log.Error("journal frame cannot be read, what it held is lost", "lsn", uint64(lsn), "err", err)
+			err = nil
+		}
+		if err != nil {
+			return err
+		}
+		s.tail.lsn = max(s.tail.lsn, uint64(lsn))
+		if s.unappliedRaw.Load() >= materialiseBytes {
+			r.materialise(false)
+		}
+		return nil
+	})
+	var loss *journal.LossError
+	if errors.As(err, &loss) {
+		for _, l := range loss.Lost {
+			if uint64(l.To) > applied {
+				s.log.Error("journal frames are lost", "from", uint64(max(l.From, journal.LSN(applied+1))), "to", uint64(l.To))
+			}
+		}
+		err = nil
+	}
+	return err
+}
+
+// materialise tries to move what was replayed. On a full disk it stays in memory: it came from there, and Append waits.
+func (r *recovery) materialise(force bool) {
+	if err := r.s.materialise(force); err != nil {
+		r.s.setMaterialiseError(err)
+	}
+}
+
+func (r *recovery) replayRecords(stream string, partition int, base Offset, count int, body []byte) error {
+	s := r.s
+	if !validStreamName(stream) {
+		return &CorruptionError{Where: "records section", Detail: fmt.Sprintf("stream %q", stream)}
+	}
+	st := s.streamOnDisk(stream, partition)
+	p := st.parts[partition]
+	if base+Offset(count) <= p.end {
+		return nil // a segment has them
+	}
+	recs, next, err := decodeRecords(make([]Record, 0, count), append([]byte(nil), body...), uint16(partition), base)
+	if err != nil {
+		return err
+	}
+	if len(recs) != count || next != base+Offset(count) {
+		return &CorruptionError{Where: "records section", Detail: fmt.Sprintf("%d records, %d expected", len(recs), count)}
+	}
+	if base > p.end {
+		r.jump(p, base)
+	} else {
+		recs = recs[p.end-base:]
+	}
+	var cost, minExpiry int64
+	for i := range recs {
+		cost += int64(recordMemory(&recs[i]))
+		minExpiry = minNonZero(minExpiry, recs[i].ExpiresAt)
+	}
+	s.tail.publish(p, recs, cost, minExpiry)
+	s.unapplied += cost
+	s.unappliedRaw.Add(int64(len(body)))
+	r.records += len(recs)
+	return nil
+}
+
+// jump goes on at o: what lies between is lost, or was trimmed before meta.db was.
+func (r *recovery) jump(p *partition, o Offset) {
+	if p.end == 0 && r.rebuilt {
+		p.start, p.end, p.applied = o, o, o
+		return
+	}
+	r.s.log.Error("records are lost", "stream", p.st.name, "partition", p.num, "from", p.end, "to", o)
+	p.addLostLocked(lostRange{From: p.end, To: o, Reason: GapDamaged})
+	p.st.dropped[dropDamaged].Add(uint64(o - p.end))
+	if p.applied == p.end {
+		p.applied = o
+	}
+	p.end = o
+}
+
+// finish makes what was recovered the new state on the disk.
+func (r *recovery) finish() error {
+	s := r.s
+	for _, st := range s.streams {
+		if err := vfs.OS.MkdirAll(s.segmentDir(st.name), 0o750); err != nil {
+			return err
+		}
+		for _, p := range st.parts {
+			if floor := r.floor[p]; p.end < floor {
+				r.jump(p, floor)
+			}
+		}
+	}
+	r.materialise(true)
+	for _, st := range s.streams {
+		for _, p := range st.parts {
+			st.moveStart(p)
+			p.expiredM = p.start
+		}
+	}
+	if err := s.meta.load(cursorSpace, func(name string, v []byte) error {
+		err := s.cursors.restore(name, v)
+		if damaged(err) {
+			s.log.Error("cursor is damaged and is forgotten", "cursor", name, "err", err)
+			return nil
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	s.checkRoom()
+	return nil
+}

@@ -1,0 +1,144 @@
+package spool
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// rooms are the disk's marks. Trimming begins before there is no room, and there is room again only some way below the
+// mark at which there was none, so that it does not flap.
+type rooms struct {
+	used, free int64
+	trim       bool // delivered segments have to go
+	full       bool // nothing new may come
+	clear      bool // it may come again
+}
+
+// roomNow looks at the disk. The reserve below max_size is for what is accepted but not yet in segments, and for the segment
+// that is being sealed.
+func (s *Spool) roomNow() rooms {
+	limit := int64(s.cfg.MaxSize)
+	reserve := min(int64(s.cfg.Segment.MaxSize), limit/8)
+	r := rooms{used: s.diskUsed()}
+	free, err := s.fs.DiskFree(s.cfg.Dir)
+	if err != nil {
+		free = 1 << 62 // not known: max_size still holds
+	}
+	r.free = free
+	floor := int64(s.cfg.MinFree)
+	margin := max(floor/8, 1<<20)
+	r.trim = r.used > limit-2*reserve || free < floor+2*margin
+	r.full = r.used > limit-reserve || free < floor
+	r.clear = r.used <= limit-reserve-reserve/2 && free >= floor+margin
+	return r
+}
+
+// diskUsed is the sum of all files: segments with those that wait for their removal, journal, meta.db, quarantine.
+func (s *Spool) diskUsed() int64 {
+	n := s.journalBytes() + s.meta.size() + s.quarantineBytes.Load()
+	for _, st := range s.streams {
+		n += st.bytes.Load()
+	}
+	return n
+}
+
+func (s *Spool) journalBytes() int64 { return dirBytes(s.path("journal")) }
+
+// checkRoom sets or clears full, and wakes those who wait for it.
+func (s *Spool) checkRoom() {
+	r := s.roomNow()
+	full := s.full.Load()
+	switch {
+	case r.full || s.noSpace.Load():
+		full = true
+	case r.clear:
+		full = false
+	}
+	s.diskFree.Store(r.free)
+	if full == s.full.Swap(full) {
+		return
+	}
+	if full {
+		s.log.Warn("spool is full", "used", r.used, "max_size", int64(s.cfg.MaxSize), "free", r.free, "min_free", int64(s.cfg.MinFree))
+		s.kickJanitor()
+		return
+	}
+	s.log.Info("spool has room again", "used", r.used, "free", r.free)
+	s.roomChanged()
+}
+
+// setMaterialiseError remembers why records do not get into segments; nil when they do.
+func (s *Spool) setMaterialiseError(err error) {
+	s.healthMu.Lock()
+	before := s.materialiseErr
+	s.materialiseErr = err
+	s.healthMu.Unlock()
+	if err != nil && (before == nil || s.throttle.allow(s.clock.now())) {
+		s.log.Error("records cannot be moved to segments; they are safe in the journal, it is tried again", "err", err)
+	}
+	if err == nil && before != nil {
+		s.log.Info("records are moved to segments again")
+	}
+	if s.noSpace.Swap(err != nil && noSpace(err)) != (err != nil && noSpace(err)) {
+		s.checkRoom()
+	}
+}
+
+// setJournalFull remembers that the disk has no room for a journal file; nil when it has.
+func (s *Spool) setJournalFull(err error) {
+	s.healthMu.Lock()
+	before := s.journalErr
+	s.journalErr = err
+	s.healthMu.Unlock()
+	if err != nil && before == nil {
+		s.log.Error("journal has no room on the disk: nothing is acknowledged until there is", "err", err)
+	}
+	if err == nil && before != nil {
+		s.log.Info("journal has room again")
+	}
+}
+
+// Health is nil, or says what is wrong and what to do about it.
+func (s *Spool) Health() error {
+	if err := s.failure(); err != nil {
+		return fmt.Errorf("spool: %w: look at the disk of %s, then start the gateway again", err, s.cfg.Dir)
+	}
+	s.healthMu.Lock()
+	journal, materialise := s.journalErr, s.materialiseErr
+	s.healthMu.Unlock()
+	switch {
+	case journal != nil:
+		return fmt.Errorf("spool: journal has no room: %w: free space in %s", journal, s.cfg.Dir)
+	case s.full.Load():
+		return fmt.Errorf("%w: free space in %s or raise spool.max_size (%v); %v of it used, %d bytes free on the disk, min_free is %v",
+			ErrFull, s.cfg.Dir, s.cfg.MaxSize, bytesString(s.diskUsed()), s.diskFree.Load(), s.cfg.MinFree)
+	case materialise != nil:
+		return fmt.Errorf("spool: records stay in the journal: %w", materialise)
+	}
+	for _, st := range s.streams {
+		if st.full.Load() {
+			return fmt.Errorf("spool: stream %s is full: %w: raise its max_size (%v) or see why its routes do not deliver", st.name, ErrFull, st.cfg.MaxSize)
+		}
+	}
+	return nil
+}
+
+// throttle lets one log line through per minute.
+type throttle struct{ last atomic.Int64 }
+
+func (t *throttle) allow(now int64) bool {
+	last := t.last.Load()
+	return (last == 0 || now-last >= int64(time.Minute)) && t.last.CompareAndSwap(last, now)
+}
+
+func (s *Spool) noticeClockStep() {
+	step := time.Duration(s.clock.step.Load())
+	noticed := time.Duration(s.clockStep.Load())
+	if d := step - noticed; d > clockStepMin || d < -clockStepMin {
+		s.clockStep.Store(int64(step))
+		s.log.Warn("wall clock was set; the spool goes on with its own time until the gateway is started again", "step", d, "total", step)
+	}
+}
+
+const clockStepMin = time.Second // less is slewing and rounding
