@@ -1,0 +1,252 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/forebay-gateway/forebay/bridge/embedded"
+	"github.com/forebay-gateway/forebay/bridge/kafka"
+	"github.com/forebay-gateway/forebay/spool"
+)
+
+// Options are what the program wires. Log and GatewayID are needed; nil otherwise means: no log, a private registry, the
+// system clock, TCP.
+type Options struct {
+	Log        Log
+	GatewayID  string
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+	Now        func() time.Time // the clock of Record.ReceivedAt
+	Dial       func(ctx context.Context, network, host string) (net.Conn, error)
+}
+
+// Bridge carries records from the spool to Kafka.
+type Bridge struct {
+	cfg        Config
+	source     Log
+	log        *slog.Logger
+	registerer prometheus.Registerer
+	now        func() time.Time
+	embedded   *embedded.Upstream
+	upstreams  []*upstream
+	routes     []*route
+	feeders    []*feeder
+	cursors    []Cursor
+	saveC      chan struct{}
+
+	feeding sync.WaitGroup // feeders and catch-up
+	saving  sync.WaitGroup
+
+	mu          sync.Mutex
+	started     bool
+	stopFeeding context.CancelFunc
+	stopSaving  context.CancelFunc
+	closing     bool
+	closed      chan struct{} // closed when Close is through
+	err         error
+}
+
+// New opens the routes' cursors and starts the upstreams' clients. It does not wait for a cluster, and sends nothing
+// before Run.
+func New(cfg Config, opts Options) (*Bridge, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("bridge: %w", err)
+	}
+	b := &Bridge{
+		cfg: cfg, source: opts.Log, log: opts.Logger, registerer: opts.Registerer, now: opts.Now,
+		saveC: make(chan struct{}, 1), closed: make(chan struct{}), stopFeeding: func() {}, stopSaving: func() {},
+	}
+	if b.log == nil {
+		b.log = slog.New(slog.DiscardHandler)
+	}
+	if b.now == nil {
+		b.now = time.Now
+	}
+	if b.registerer == nil {
+		b.registerer = prometheus.NewRegistry()
+	}
+	if err := b.open(opts); err != nil {
+		b.shutUpstreams()
+		return nil, fmt.Errorf("bridge: %w", err)
+	}
+	return b, nil
+}
+
+func (b *Bridge) open(opts Options) error {
+	streams := make(map[string]int)
+	for _, s := range b.source.Streams() {
+		streams[s.Name] = s.Partitions
+	}
+	if d := b.cfg.DeadLetterStream; d != "" && streams[d] == 0 {
+		return fmt.Errorf("dead_letter_stream: unknown stream %q; list it under spool.streams", d)
+	}
+	for i, r := range b.cfg.Routes {
+		if r = r.WithDefaults(b.cfg.onlyUpstream()); streams[r.Stream] == 0 {
+			return fmt.Errorf("routes[%d].stream: unknown stream %q; list it under spool.streams", i, r.Stream)
+		}
+	}
+	upstreams := b.cfg.Upstreams
+	if b.cfg.Embedded.Enabled {
+		var err error
+		if b.embedded, err = embedded.Start(b.cfg.Embedded, embedded.Options{Logger: b.log}); err != nil {
+			return err
+		}
+		upstreams = append(slices.Clip(upstreams), kafka.Config{Name: EmbeddedUpstream, Brokers: []string{b.embedded.Addr()}})
+	}
+	for _, u := range upstreams {
+		c, err := kafka.New(u, kafka.Options{GatewayID: opts.GatewayID, Logger: b.log, Dial: opts.Dial})
+		if err != nil {
+			return err
+		}
+		b.upstreams = append(b.upstreams, &upstream{Client: c})
+	}
+	for _, rc := range b.cfg.Routes {
+		if err := b.openRoute(rc.WithDefaults(b.cfg.onlyUpstream()), opts.GatewayID, streams); err != nil {
+			return err
+		}
+	}
+	return b.registerer.Register(collector{b})
+}
+
+func (b *Bridge) openRoute(rc RouteConfig, gatewayID string, streams map[string]int) error {
+	if rc.Upstream == EmbeddedUpstream && rc.CreateTopics == nil {
+		rc.CreateTopics = &kafka.Create{Partitions: int32(b.cfg.Embedded.Partitions)}
+	}
+	r, err := newRoute(rc, gatewayID)
+	if err != nil {
+		return err
+	}
+	for _, u := range b.upstreams {
+		if u.Name() == rc.Upstream {
+			r.up = u
+		}
+	}
+	from, err := parseFrom(rc.From)
+	if err != nil {
+		return err
+	}
+	cursor, err := b.source.OpenCursor("route/"+rc.Name, rc.Stream, spool.CursorOptions{From: from, Protect: true})
+	if err != nil {
+		return fmt.Errorf("route %s: %w", rc.Name, err)
+	}
+	feeders := make(map[int]*feeder)
+	for p := range streams[rc.Stream] {
+		feeders[p] = newFeeder(r, p, b.source, cursor, b.cfg.DeadLetterStream, b.saveC, b.log)
+		b.feeders = append(b.feeders, feeders[p])
+	}
+	b.routes = append(b.routes, r)
+	b.cursors = append(b.cursors, cursor)
+	return b.loadPositions(r, feeders)
+}
+
+// Embedded is the broker inside the gateway, nil when it is not enabled.
+func (b *Bridge) Embedded() *embedded.Upstream { return b.embedded }
+
+// Run delivers until ctx ends or the bridge is closed. Then it reads no more; what is in the air is Close's.
+func (b *Bridge) Run(ctx context.Context) error {
+	b.mu.Lock()
+	if b.started || b.closing {
+		b.mu.Unlock()
+		return ErrClosed
+	}
+	b.started = true
+	saveCtx, stopSaving := context.WithCancel(context.WithoutCancel(ctx)) // until Close: flights land after the feeding
+	ctx, stopFeeding := context.WithCancel(ctx)
+	defer stopFeeding()
+	b.stopFeeding, b.stopSaving = stopFeeding, stopSaving
+	b.saving.Go(func() { b.save(saveCtx) })
+	for _, f := range b.feeders {
+		b.feeding.Go(func() { f.feed(ctx) })
+		b.feeding.Go(func() { f.catchUp(ctx) })
+	}
+	b.mu.Unlock()
+	b.feeding.Wait()
+	return nil
+}
+
+// Close stops reading, waits until ctx ends for what is in the air, makes the cursors durable, and closes the upstreams.
+// What has no outcome by then is sent again after the next start. The spool has to be open until Close has returned. A
+// second call waits for the first.
+func (b *Bridge) Close(ctx context.Context) error {
+	b.mu.Lock()
+	if b.closing {
+		b.mu.Unlock()
+		<-b.closed
+		return b.err
+	}
+	b.closing = true
+	stopFeeding, stopSaving := b.stopFeeding, b.stopSaving
+	b.mu.Unlock()
+	defer close(b.closed)
+
+	stopFeeding()
+	b.feeding.Wait()
+	left := 0
+	for _, f := range b.feeders {
+		left += f.settle(ctx)
+	}
+	if left > 0 {
+		b.log.Warn("closed with records in the air; they are sent again after the next start", "records", left)
+	}
+	b.shutUpstreams() // flights without an outcome come back now
+	for _, f := range b.feeders {
+		f.settle(context.Background())
+	}
+	stopSaving()
+	b.saving.Wait()
+	var errs []error
+	// The deadline may be over; what is delivered should not be delivered again for that.
+	fctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
+	defer cancel()
+	errs = append(errs, b.saveOnce(fctx))
+	for _, c := range b.cursors {
+		errs = append(errs, c.Flush(fctx))
+	}
+	b.registerer.Unregister(collector{b})
+	b.err = errors.Join(errs...)
+	return b.err
+}
+
+const flushTimeout = 2 * time.Second
+
+func (b *Bridge) shutUpstreams() {
+	for _, u := range b.upstreams {
+		u.Close()
+	}
+	if b.embedded != nil {
+		if err := b.embedded.Close(); err != nil {
+			b.log.Warn("embedded kafka did not close cleanly", "err", err)
+		}
+	}
+}
+
+// settle sends nothing more and waits for what is in the air. It returns how many records still are.
+func (f *feeder) settle(ctx context.Context) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stopping = true
+	for _, l := range f.lanes {
+		if l.timer != nil {
+			l.timer.Stop()
+		}
+	}
+	for f.flying > 0 && ctx.Err() == nil {
+		f.waitLocked(ctx, time.Second)
+	}
+	left := 0
+	for _, l := range f.lanes {
+		if l.flight != nil {
+			left += len(l.flight.Messages)
+		}
+	}
+	f.commitLocked()
+	return left
+}

@@ -1,0 +1,241 @@
+package bridge
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/forebay-gateway/forebay/bridge/embedded"
+	"github.com/forebay-gateway/forebay/bridge/kafka"
+	"github.com/forebay-gateway/forebay/spool"
+)
+
+// Config is what an operator sets.
+type Config struct {
+	// Kafka clusters that routes send to.
+	Upstreams []kafka.Config `yaml:"upstreams"`
+
+	// A Kafka broker inside the gateway, for demo and tests only. Routes name it as upstream embedded.
+	Embedded embedded.Config `yaml:"embedded"`
+
+	// Which records go where.
+	Routes []RouteConfig `yaml:"routes"`
+
+	// Stream of the spool that takes records which Kafka will never accept; it has to be listed under spool.streams, without
+	// filters. Without one such a record holds its lane, and health says so.
+	DeadLetterStream string `yaml:"dead_letter_stream"`
+}
+
+// RouteConfig sends the records of a stream to one upstream.
+type RouteConfig struct {
+	// Name of the route, for logs, metrics and its cursor: lower-case letters, digits, - and _, at most 64. A renamed route is
+	// a new one.
+	Name string `yaml:"name"`
+
+	// Stream of the spool that the route reads. Default: default.
+	Stream string `yaml:"stream"`
+
+	// MQTT topic filters of the records that the route takes. Default: all, which is #.
+	Filters []string `yaml:"filters"`
+
+	// Name of the upstream. It may be left out when there is only one.
+	Upstream string `yaml:"upstream"`
+
+	// Kafka topic, may be with ${topic}, ${topic[N]} (level N of the MQTT topic, from 0) or ${client_id}. Values that are not
+	// legal in a Kafka topic, or could be mistaken for others, get a hash behind the name.
+	Topic string `yaml:"topic"`
+
+	// Key of the Kafka record, which decides its partition: client_id, topic, topic[N] (a level), or none (no key; the client ID
+	// still decides the partition, so that a device's records stay in order).
+	Key string `yaml:"key"`
+
+	// Where a new route starts: beginning (all that the spool still has), end, or a time such as 2026-11-30T16:00:00Z.
+	From string `yaml:"from"`
+
+	// Make topics that do not exist. Without it their records wait in the spool, and health says how to make them.
+	CreateTopics *kafka.Create `yaml:"create_topics"`
+
+	// Largest number of Kafka topics that the topic's variables may make; records that would need more go to the topic with
+	// overflow in place of each variable.
+	MaxTopics int `yaml:"max_topics"`
+}
+
+// Words of the configuration.
+const (
+	EmbeddedUpstream = "embedded"
+
+	KeyClientID = "client_id"
+	KeyTopic    = "topic"
+	KeyNone     = "none"
+
+	FromBeginning = "beginning"
+	FromEnd       = "end"
+
+	DefaultMaxTopics = 1000
+)
+
+// DefaultConfig is the configuration of an empty file: no upstream, no route.
+func DefaultConfig() Config { return Config{Embedded: embedded.DefaultConfig()} }
+
+// WithDefaults fills what a route's entry left out. only is the name of the upstream if there is just one.
+func (c RouteConfig) WithDefaults(only string) RouteConfig {
+	if c.Stream == "" {
+		c.Stream = spool.DefaultStream
+	}
+	if len(c.Filters) == 0 {
+		c.Filters = []string{"#"}
+	}
+	if c.Upstream == "" {
+		c.Upstream = only
+	}
+	if c.Key == "" {
+		c.Key = KeyClientID
+	}
+	if c.From == "" {
+		c.From = FromBeginning
+	}
+	if c.MaxTopics == 0 {
+		c.MaxTopics = DefaultMaxTopics
+	}
+	return c
+}
+
+// upstreamNames lists the upstreams in order, the embedded one included.
+func (c Config) upstreamNames() []string {
+	var names []string
+	for _, u := range c.Upstreams {
+		names = append(names, u.Name)
+	}
+	if c.Embedded.Enabled {
+		names = append(names, EmbeddedUpstream)
+	}
+	return names
+}
+
+func (c Config) onlyUpstream() string {
+	if names := c.upstreamNames(); len(names) == 1 {
+		return names[0]
+	}
+	return ""
+}
+
+// Validate reports everything that is wrong, each with the key that has to change.
+func (c Config) Validate() error {
+	var errs []error
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+
+	seen := make(map[string]int)
+	for i, u := range c.Upstreams {
+		key := fmt.Sprintf("upstreams[%d]", i)
+		errs = append(errs, prefixed(key, u.Validate())...)
+		if j, ok := seen[u.Name]; ok {
+			fault("%s.name: %q is already the name of upstreams[%d]", key, u.Name, j)
+		}
+		if u.Name == EmbeddedUpstream {
+			fault("%s.name: %q is the broker inside the gateway; take another name", key, u.Name)
+		}
+		seen[u.Name] = i
+	}
+	errs = append(errs, prefixed("embedded", c.Embedded.Validate())...)
+
+	names := c.upstreamNames()
+	clear(seen)
+	for i, r := range c.Routes {
+		key := fmt.Sprintf("routes[%d]", i)
+		if j, ok := seen[r.Name]; ok {
+			fault("%s.name: %q is already the name of routes[%d]", key, r.Name, j)
+		}
+		seen[r.Name] = i
+		r = r.WithDefaults(c.onlyUpstream())
+		r.validate(names, func(format string, args ...any) { fault(key+format, args...) })
+		if r.Stream == c.DeadLetterStream {
+			fault("%s.stream: %q is the dead_letter_stream: its own dead letters would come round for ever", key, r.Stream)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c RouteConfig) validate(upstreams []string, fault func(string, ...any)) {
+	if !kafka.ValidName(c.Name) {
+		fault(".name: %q is not 1 to 64 of a-z, 0-9, - and _, starting with a letter or digit", c.Name)
+	}
+	for i, f := range c.Filters {
+		if err := spool.CheckFilter(f); err != nil {
+			fault(".filters[%d]: %w", i, err)
+		}
+	}
+	known := strings.Join(upstreams, ", ")
+	switch {
+	case len(upstreams) == 0:
+		fault(".upstream: there is none; list one under upstreams, or set embedded.enabled")
+	case c.Upstream == "":
+		fault(".upstream: which one? there are %s", known)
+	case !contains(upstreams, c.Upstream):
+		fault(".upstream: unknown upstream %q; there are %s", c.Upstream, known)
+	}
+	if _, err := parseTemplate(c.Topic); err != nil {
+		fault(".topic: %w", err)
+	}
+	if _, err := parseKey(c.Key); err != nil {
+		fault(".key: %w", err)
+	}
+	if _, err := parseFrom(c.From); err != nil {
+		fault(".from: %w", err)
+	}
+	if c.MaxTopics < 1 || c.MaxTopics > 100_000 {
+		fault(".max_topics: %d is not between 1 and 100000", c.MaxTopics)
+	}
+	if ct := c.CreateTopics; ct != nil {
+		if ct.Partitions < 1 || ct.Partitions > 10_000 {
+			fault(".create_topics.partitions: %d is not between 1 and 10000", ct.Partitions)
+		}
+		if ct.Replication < 0 || ct.Replication > 100 {
+			fault(".create_topics.replication: %d is not between 1 and 100; leave it out for the cluster's default", ct.Replication)
+		}
+		for i, kv := range ct.Configs {
+			if k, _, ok := strings.Cut(kv, "="); !ok || k == "" {
+				fault(".create_topics.configs[%d]: %q is not key=value, such as retention.ms=86400000", i, kv)
+			}
+		}
+	}
+}
+
+func parseFrom(s string) (spool.Start, error) {
+	switch s {
+	case FromBeginning:
+		return spool.Beginning, nil
+	case FromEnd:
+		return spool.End, nil
+	}
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		return spool.Start{}, fmt.Errorf("%q is none of beginning, end, or a time such as 2026-11-30T16:00:00Z", s)
+	}
+	return spool.At(t), nil
+}
+
+// prefixed puts the key in front of each of the joined faults of a part.
+func prefixed(key string, err error) []error {
+	if err == nil {
+		return nil
+	}
+	faults := []error{err}
+	if j, ok := err.(interface{ Unwrap() []error }); ok {
+		faults = j.Unwrap()
+	}
+	out := make([]error, len(faults))
+	for i, e := range faults {
+		out[i] = fmt.Errorf("%s.%w", key, e)
+	}
+	return out
+}
+
+func contains(list []string, s string) bool {
+	for _, x := range list {
+		if x == s {
+			return true
+		}
+	}
+	return false
+}

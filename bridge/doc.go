@@ -1,0 +1,20 @@
+// Package bridge carries records from the spool to Kafka.
+//
+// A route selects the records of a stream by topic filters and makes a Kafka record of each: topic, key, headers, timestamp
+// (route.go, template.go). An upstream is a Kafka cluster (package kafka); embedded is one inside the process, for trying
+// things out.
+//
+// For each route and spool partition a feeder reads the tail of the log and spreads records over lanes, one for each Kafka
+// partition (feeder.go, lane.go). A lane has one flight in the air and some records pending; a feeder that meets a full lane
+// waits for it a moment, and then detaches it: the lane keeps its own position and catches up on its own (catchup.go), while
+// the others go on. An upstream that is away holds its routes and detaches nothing.
+//
+// Guarantees. The cursor of a route passes a record only when it is acknowledged by all in-sync replicas, belongs to a
+// detached lane whose own position is durable, is a durable dead letter, is not taken by the route, or is expired. Records
+// with the same key of one spool partition arrive in the order of the log. Memory is bounded by the upstream's max_buffered,
+// however long it is away.
+//
+// Limits. Delivery is at least once: after kill -9 or a power cut, what was acknowledged within the spool's commit_interval
+// before it comes twice, with the same forebay.id header. A clean stop doubles nothing that was acknowledged by its deadline. A
+// Kafka topic that got more partitions is spread anew when its lanes are empty for a moment.
+package bridge

@@ -1,0 +1,387 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/forebay-gateway/forebay/bridge/kafka"
+	"github.com/forebay-gateway/forebay/spool"
+)
+
+// feeder carries the records of one route and one spool partition: it reads the tail, spreads records over lanes, detaches
+// lanes that hold the others, and moves the cursor behind the acknowledgements.
+type feeder struct {
+	r           *route
+	partition   int
+	log         *slog.Logger
+	source      Log
+	cursor      Cursor
+	deadLetters string // stream; empty when there is none
+
+	wakeC  chan struct{} // the tail: something may have changed
+	catchC chan struct{} // the catch-up: the same
+	saveC  chan struct{} // the bridge's saver: positions of lanes have changed
+
+	mu        sync.Mutex
+	pos       spool.Offset // everything below is acknowledged, with a lane, or passed over for a detached one
+	committed spool.Offset // what the cursor was told
+	head      int64        // receive time of the record in hand, 0 at the tail
+	outlets   map[string]*outlet
+	dests     map[destination]*outlet // cache; nil is a record that the route does not take
+	lanes     []*lane
+	touched   []*lane  // have got messages since they were kicked
+	dropped   []string // entries of lanes that are no more
+	detached  int
+	flying    int
+	changed   bool // a topic or the upstream
+	stopping  bool
+	progress  time.Time // last acknowledgement, or when there began to be something to acknowledge
+	readErr   error
+	readErrAt time.Time
+}
+
+// destination is what decides about a record's Kafka topic; client only when the template says so.
+type destination struct{ topic, client string }
+
+const (
+	maxDestinations = 1 << 16 // of the cache, a few MiB
+	lockedRecords   = 256     // so many records are placed before the lock is given to acknowledgements
+	readPause       = time.Second
+)
+
+func newFeeder(r *route, partition int, source Log, cursor Cursor, deadLetters string, saveC chan struct{}, log *slog.Logger) *feeder {
+	f := &feeder{
+		r: r, partition: partition, source: source, cursor: cursor, deadLetters: deadLetters, saveC: saveC,
+		log:     log.With("route", r.cfg.Name, "partition", partition),
+		wakeC:   make(chan struct{}, 1),
+		catchC:  make(chan struct{}, 1),
+		outlets: make(map[string]*outlet),
+		dests:   make(map[destination]*outlet),
+	}
+	f.pos = cursor.Position(partition)
+	f.committed = f.pos
+	f.progress = time.Now()
+	r.up.Watch(func() {
+		f.mu.Lock()
+		f.changed = true
+		f.mu.Unlock()
+		signal(f.wakeC)
+		signal(f.catchC)
+	})
+	return f
+}
+
+// feed reads the tail until ctx ends.
+func (f *feeder) feed(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := f.follow(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		f.readFailed(err)
+		if !sleep(ctx, readPause) {
+			return
+		}
+	}
+}
+
+func (f *feeder) follow(ctx context.Context) error {
+	f.mu.Lock()
+	from := f.pos
+	f.mu.Unlock()
+	r, err := f.source.NewReader(f.r.cfg.Stream, f.partition, from)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	for {
+		b, err := r.Next(ctx)
+		if err != nil {
+			return err
+		}
+		f.readFailed(nil)
+		if err := f.take(ctx, b); err != nil {
+			return err
+		}
+	}
+}
+
+func (f *feeder) readFailed(err error) {
+	f.mu.Lock()
+	told := f.readErr != nil
+	f.readErr = err
+	if err != nil && !told {
+		f.readErrAt = time.Now()
+	}
+	f.mu.Unlock()
+	if err != nil && !told && !errors.Is(err, spool.ErrClosed) {
+		f.log.Error("spool cannot be read; the route waits", "err", err)
+	}
+}
+
+// take places the records of a batch.
+func (f *feeder) take(ctx context.Context, b spool.Batch) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if g := b.Gap; g != nil && g.To > f.pos {
+		lost := uint64(g.To - max(g.From, f.pos))
+		f.r.counts.gap(g.Reason, lost)
+		f.log.Error("records are gone before they were delivered", "from", max(g.From, f.pos), "to", g.To, "reason", g.Reason)
+	}
+	f.r.counts.expired.Add(uint64(b.Expired))
+	for i := range b.Records {
+		rec := &b.Records[i]
+		if rec.Offset < f.pos {
+			continue
+		}
+		if i%lockedRecords == lockedRecords-1 {
+			f.kickLocked()
+			f.mu.Unlock()
+			f.mu.Lock() // acknowledgements go first
+		}
+		f.pos = rec.Offset
+		if err := f.placeLocked(ctx, rec); err != nil {
+			return err
+		}
+		f.pos = rec.Offset + 1
+	}
+	f.pos = max(f.pos, b.Next)
+	f.head = 0
+	f.kickLocked()
+	f.commitLocked()
+	if f.detached > 0 {
+		signal(f.catchC)
+	}
+	return nil
+}
+
+// placeLocked gives rec to its lane. It waits while the lane is full, and detaches a lane that would hold the others.
+func (f *feeder) placeLocked(ctx context.Context, rec *spool.Record) error {
+	o := f.outletLocked(rec)
+	if o == nil {
+		f.r.counts.skipped.Add(1)
+		return nil
+	}
+	f.head = rec.ReceivedAt
+	if f.pos == f.committed {
+		f.progress = time.Now()
+	}
+	var since time.Time // we wait
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if !f.r.up.Up() { // an upstream that is away holds the route: nothing is gained by detaching all its lanes
+			f.kickLocked()
+			f.waitLocked(ctx, time.Second)
+			since = time.Time{}
+			continue
+		}
+		l := f.laneLocked(o, rec)
+		if l.detached {
+			return nil // the catch-up comes to it
+		}
+		if l.hasRoom() && !o.draining() {
+			l.add(f.r.message(rec))
+			f.touched = append(f.touched, l)
+			return nil
+		}
+		now := time.Now()
+		if since.IsZero() {
+			since = now
+			f.kickLocked()
+		}
+		left := f.r.up.StallAfter() - now.Sub(since)
+		if left <= 0 {
+			if o.draining() {
+				o.until = now // with the old number of partitions, until there is a moment without traffic
+				continue
+			}
+			if f.detached < maxDetached && f.r.up.AliveSince(since) {
+				f.detachLocked(l, rec.Offset)
+				l.nextTime = rec.ReceivedAt
+				return nil
+			}
+			left = minWait
+		}
+		f.waitLocked(ctx, left)
+	}
+}
+
+const minWait = 50 * time.Millisecond
+
+// waitLocked gives the lock away until something may have changed.
+func (f *feeder) waitLocked(ctx context.Context, d time.Duration) {
+	f.mu.Unlock()
+	defer f.mu.Lock()
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-f.wakeC:
+	case <-t.C:
+	}
+}
+
+// outletLocked is where rec goes, nil when the route does not take it.
+func (f *feeder) outletLocked(rec *spool.Record) *outlet {
+	d := destination{topic: rec.Topic}
+	if f.r.topic.usesClient() {
+		d.client = rec.ClientID
+	}
+	o, ok := f.dests[d]
+	if ok {
+		return o
+	}
+	if f.r.matches(rec.Topic) {
+		name, first := f.r.topic.text, false
+		if !f.r.topic.constant() {
+			name, first = f.r.admit(f.r.topic.render(rec.Topic, rec.ClientID))
+		}
+		if first {
+			f.log.Warn("route has max_topics topics; records that need more go to the overflow topic",
+				"max_topics", f.r.cfg.MaxTopics, "topic", name)
+		}
+		o = f.openLocked(name)
+	}
+	if len(f.dests) >= maxDestinations {
+		clear(f.dests)
+	}
+	// A copy: the record's strings may be part of a large piece of memory.
+	f.dests[destination{strings.Clone(d.topic), strings.Clone(d.client)}] = o
+	return o
+}
+
+func (f *feeder) openLocked(name string) *outlet {
+	o, ok := f.outlets[name]
+	if !ok {
+		o = &outlet{topic: f.r.up.Topic(name, f.r.cfg.CreateTopics)}
+		f.outlets[name] = o
+	}
+	return o
+}
+
+// laneLocked is the lane of a record of o.
+func (f *feeder) laneLocked(o *outlet, rec *spool.Record) *lane {
+	if f.changed {
+		f.changed = false
+		f.respreadLocked()
+	}
+	if o.want != 0 {
+		f.adoptLocked(o)
+	}
+	if o.n == 0 {
+		n := o.topic.Status().Partitions
+		if n == 0 {
+			return f.wholeLocked(o)
+		}
+		f.spreadLocked(o, n)
+	}
+	p := partitionOf(f.r, rec, o.n)
+	if l := o.lanes[p]; l != nil {
+		return l
+	}
+	return f.addLaneLocked(o, p)
+}
+
+func (f *feeder) addLaneLocked(o *outlet, partition int32) *lane {
+	l := &lane{f: f, out: o, partition: partition, window: kafka.MaxFlightRecords, progress: time.Now()}
+	if partition < 0 {
+		o.whole = l
+	} else {
+		o.lanes[partition] = l
+	}
+	f.lanes = append(f.lanes, l)
+	f.r.up.lanes.Add(1)
+	return l
+}
+
+func (f *feeder) wholeLocked(o *outlet) *lane {
+	if o.whole == nil {
+		f.addLaneLocked(o, -1)
+	}
+	return o.whole
+}
+
+// laneMemory is what one lane may have pending; as much again may be in the air.
+func (f *feeder) laneMemory() int {
+	share := f.r.up.MaxBuffered() / (2 * max(f.r.up.lanes.Load(), 1))
+	return int(min(max(share, minLaneMemory), kafka.MaxFlightBytes))
+}
+
+// detachLocked leaves l to the catch-up, from at or what it has pending.
+func (f *feeder) detachLocked(l *lane, at spool.Offset) {
+	l.next, l.nextTime = at, 0
+	if len(l.pending) > 0 {
+		l.next, l.nextTime = spool.Offset(l.pending[0].Offset), l.pending[0].Received().UnixNano()
+	}
+	l.drop()
+	l.detached, l.detachAt = true, time.Now()
+	f.detached++
+	f.r.counts.detached.Add(1)
+	f.log.Debug("lane is detached", "topic", l.out.topic.Name, "kafka_partition", l.partition, "offset", l.next)
+	signal(f.saveC)
+	signal(f.catchC)
+}
+
+// attachLocked gives l back to the tail. Its stored entry goes when the cursor cannot be ahead of it any more.
+func (f *feeder) attachLocked(l *lane) {
+	l.detached = false
+	f.detached--
+	f.log.Debug("lane is attached again", "topic", l.out.topic.Name, "kafka_partition", l.partition, "after", time.Since(l.detachAt))
+	signal(f.saveC)
+	signal(f.wakeC)
+}
+
+// kickLocked sends what the lanes have got.
+func (f *feeder) kickLocked() {
+	if len(f.touched) == 0 {
+		return
+	}
+	now := time.Now()
+	for i, l := range f.touched {
+		l.kick(now)
+		f.touched[i] = nil
+	}
+	f.touched = f.touched[:0]
+}
+
+// commitLocked moves the cursor to the lowest offset that is not acknowledged. A detached lane holds it only until the
+// lane's own position is durable.
+func (f *feeder) commitLocked() {
+	low := f.pos
+	for _, l := range f.lanes {
+		if !l.detached || !l.stored {
+			low = min(low, l.unacked())
+		}
+	}
+	if low > f.committed {
+		f.committed = low
+		f.progress = time.Now()
+		f.cursor.Commit(f.partition, low)
+	}
+}
+
+// signal wakes the goroutine that waits on ch, or the next one that will.
+func signal(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
+// sleep waits, false when ctx ends first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}

@@ -1,0 +1,211 @@
+package bridge
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/forebay-gateway/forebay/bridge/kafka"
+	"github.com/forebay-gateway/forebay/spool"
+)
+
+// State says how a route is.
+type State string
+
+// The states. Health follows acknowledgements: a route that is connected but delivers nothing of what it has is stuck; one
+// that has nothing is idle, and healthy.
+const (
+	OK    State = "ok"
+	Idle  State = "idle"
+	Stuck State = "stuck"
+)
+
+// stuckAfter is how long a route may have something to deliver without an acknowledgement: a broker that restarts is
+// back before.
+const stuckAfter = 30 * time.Second
+
+// RouteHealth is how a route is, and what an operator can do about it.
+type RouteHealth struct {
+	Route    string    `json:"route"`
+	Upstream string    `json:"upstream"`
+	State    State     `json:"state"`
+	Since    time.Time `json:"since,omitzero"` // stuck: since when
+	Where    string    `json:"where,omitempty"`
+	Reason   string    `json:"reason,omitempty"`
+	Error    string    `json:"error,omitempty"`
+	Hint     string    `json:"hint,omitempty"`
+	Lag      uint64    `json:"lag_records"`
+	LagAge   float64   `json:"lag_seconds"`
+}
+
+// RouteStats are a route's figures.
+type RouteStats struct {
+	Route, Upstream, Stream string
+	Sent, SentBytes         uint64 // acknowledged
+	Retried                 uint64
+	Errors                  map[string]uint64 // by class
+	Skipped, Expired        uint64
+	DeadLettered, Detaches  uint64
+	Gaps                    map[string]uint64 // offsets, by reason
+	Lag                     uint64            // durable offsets from the oldest undelivered one to the log end
+	LagAge                  time.Duration     // age of the oldest undelivered record
+	InFlight                int               // records sent and not acknowledged
+	BufferedRecords         int               // records in lanes, sent ones included
+	BufferedBytes           int64
+	Lanes                   int
+	DetachedLanes           int
+	HeldLanes               int
+}
+
+// Stats takes a snapshot of every route, in the order of the configuration.
+func (b *Bridge) Stats() []RouteStats {
+	out := make([]RouteStats, 0, len(b.routes))
+	for _, r := range b.routes {
+		s := RouteStats{
+			Route: r.cfg.Name, Upstream: r.up.Name(), Stream: r.cfg.Stream,
+			Sent: r.counts.sent.Load(), SentBytes: r.counts.sentBytes.Load(), Retried: r.counts.retried.Load(),
+			Errors: make(map[string]uint64), Skipped: r.counts.skipped.Load(), Expired: r.counts.expired.Load(),
+			DeadLettered: r.counts.deadLettered.Load(), Detaches: r.counts.detached.Load(), Gaps: r.counts.gapOffsets(),
+		}
+		for _, class := range kafka.Classes {
+			s.Errors[class.String()] = r.counts.errors[class].Load()
+		}
+		var oldest time.Time
+		for _, f := range b.feeders {
+			if f.r == r {
+				f.addStats(&s, &oldest)
+			}
+		}
+		if !oldest.IsZero() {
+			s.LagAge = max(b.now().Sub(oldest), 0)
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// addStats adds f's part and lowers oldest to the receive time of its oldest undelivered record.
+func (f *feeder) addStats(s *RouteStats, oldest *time.Time) {
+	_, end := f.source.Bounds(f.r.cfg.Stream, f.partition)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	older := func(t time.Time) {
+		if oldest.IsZero() || t.Before(*oldest) {
+			*oldest = t
+		}
+	}
+	low := f.pos
+	for _, l := range f.lanes {
+		low = min(low, l.unacked())
+		if t, ok := l.oldest(); ok {
+			older(t)
+		}
+		s.Lanes++
+		if l.detached {
+			s.DetachedLanes++
+		}
+		if l.held || l.fault() != nil {
+			s.HeldLanes++
+		}
+		s.BufferedRecords += len(l.pending)
+		s.BufferedBytes += int64(l.bytes)
+		if l.flight != nil {
+			s.InFlight += len(l.flight.Messages)
+			s.BufferedRecords += len(l.flight.Messages)
+			for i := range l.flight.Messages {
+				s.BufferedBytes += int64(l.flight.Messages[i].Size())
+			}
+		}
+	}
+	if f.head != 0 {
+		older(time.Unix(0, f.head))
+	}
+	if end > low {
+		s.Lag += uint64(end - low)
+	}
+}
+
+// fault is why the topic that l stands for cannot be used.
+func (l *lane) fault() *kafka.Verdict {
+	if l.partition >= 0 || !l.detached {
+		return nil
+	}
+	if s := l.out.topic.Status(); s.Fault != nil && s.Fault.Class != kafka.Retry {
+		return s.Fault
+	}
+	return nil
+}
+
+// Health tells of every route whether it delivers, in the order of the configuration.
+func (b *Bridge) Health() []RouteHealth {
+	now := time.Now()
+	var out []RouteHealth
+	for _, s := range b.Stats() {
+		h := RouteHealth{Route: s.Route, Upstream: s.Upstream, State: OK, Lag: s.Lag, LagAge: s.LagAge.Seconds()}
+		if s.Lag == 0 {
+			h.State = Idle
+		}
+		for _, f := range b.feeders {
+			if f.r.cfg.Name == s.Route {
+				f.examine(&h, now)
+			}
+		}
+		out = append(out, h)
+	}
+	return out
+}
+
+// examine makes h what is wrong with f, if that has been wrong for longer than what h says.
+func (f *feeder) examine(h *RouteHealth, now time.Time) {
+	status := f.r.up.Status()
+	_, end := f.source.Bounds(f.r.cfg.Stream, f.partition)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+
+	stuck := func(since time.Time, where string, v kafka.Verdict) {
+		if h.State == Stuck && !since.Before(h.Since) {
+			return
+		}
+		h.State, h.Since, h.Where, h.Reason, h.Hint, h.Error = Stuck, since, where, v.Reason, v.Hint, ""
+		if v.Err != nil {
+			h.Error = v.Err.Error()
+		}
+	}
+	here := func(o spool.Offset) string {
+		return fmt.Sprintf("stream %s partition %d offset %d", f.r.cfg.Stream, f.partition, o)
+	}
+	if f.readErr != nil && now.Sub(f.readErrAt) > time.Second {
+		stuck(f.readErrAt, here(f.pos), kafka.Verdict{Reason: "spool", Err: f.readErr})
+	}
+	// The upstream, or nothing that is known.
+	waiting := kafka.Verdict{Reason: "no_acknowledgement"}
+	if !status.Up || now.Sub(status.ConnErrorAt) < stuckAfter {
+		waiting.Err = status.ConnError
+		if reason, hint := kafka.ConnectionReason(status.ConnError); reason != "" {
+			waiting.Reason, waiting.Hint = reason, hint
+		}
+	}
+	if f.committed < end && !status.Up && now.Sub(status.Alive) > stuckAfter && now.Sub(f.progress) > stuckAfter {
+		stuck(f.progress, "upstream "+f.r.up.Name(), waiting)
+	}
+	if f.committed < end && f.detached == 0 && now.Sub(f.progress) > stuckAfter {
+		stuck(f.progress, here(f.committed), waiting)
+	}
+	for _, l := range f.lanes {
+		where := fmt.Sprintf("topic %s partition %d, %s", l.out.topic.Name, l.partition, here(l.unacked()))
+		if l.held {
+			stuck(l.heldSince, where, l.verdict)
+			continue
+		}
+		if v := l.fault(); v != nil {
+			stuck(l.detachAt, fmt.Sprintf("topic %s, %s", l.out.topic.Name, here(l.next)), *v)
+			continue
+		}
+		if l.busy() && now.Sub(l.progress) > stuckAfter {
+			v := l.verdict
+			if v.Reason == "" {
+				v = waiting
+			}
+			stuck(l.progress, where, v)
+		}
+	}
+}

@@ -1,0 +1,392 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Options are what the program wires.
+type Options struct {
+	GatewayID string
+	Logger    *slog.Logger
+	Dial      func(ctx context.Context, network, host string) (net.Conn, error) // nil is TCP
+}
+
+// Client is one upstream. Its methods may be called by many goroutines at the same time.
+type Client struct {
+	cfg  Config
+	log  *slog.Logger
+	dial dialFunc
+	gate gate
+
+	shipC, probeC, topicC chan struct{}
+	stop                  context.CancelFunc
+	running               sync.WaitGroup
+	air                   sync.WaitGroup // flights whose Done was not called yet
+
+	mu       sync.Mutex
+	closed   bool
+	producer *kgo.Client // nil while it is being built anew
+	admin    *kadm.Client
+	topics   map[string]*Topic
+	ready    []*Flight // to be appended
+	watchers []func()
+
+	flying      int // flights with the producer
+	outstanding int // messages without an outcome
+	flightTime  time.Duration
+	torn        uint64
+
+	up        atomic.Bool // written with mu held
+	aliveAt   time.Time   // the last sign of life: an acknowledgement or a ping
+	connErr   error       // the last error of a connection
+	connErrAt time.Time
+
+	condemned  *Verdict // why the producer is of no use any more
+	rebuilds   uint64
+	rebuiltAt  time.Time
+	initCount  int // InitProducerID requests since initSince
+	initSince  time.Time
+	connErrors map[string]uint64 // by reason
+	throttled  time.Duration
+}
+
+// How the upstream is watched.
+const (
+	pingEvery     = 10 * time.Second // without any other sign of life
+	pingTimeout   = 3 * time.Second
+	pingBackoff   = 250 * time.Millisecond // then doubling
+	maxPing       = 5 * time.Second
+	minStall      = 200 * time.Millisecond // a lane that is slower than this, on a fast link, is detached
+	maxStall      = 5 * time.Second
+	rebuildPause  = 30 * time.Second // longest time between two rebuilds in a row
+	maxInitPerSec = 20               // InitProducerID requests: more is the producer spinning (some brokers' REQUEST_TIMED_OUT)
+)
+
+// New makes a client and starts it. It does not wait for the cluster.
+func New(cfg Config, opts Options) (*Client, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.ClientID == "" {
+		cfg.ClientID = "forebay/" + opts.GatewayID + "/" + cfg.Name
+	}
+	c := &Client{
+		cfg:        cfg,
+		log:        opts.Logger,
+		dial:       opts.Dial,
+		shipC:      make(chan struct{}, 1),
+		probeC:     make(chan struct{}, 1),
+		topicC:     make(chan struct{}, 1),
+		topics:     make(map[string]*Topic),
+		connErrors: make(map[string]uint64),
+	}
+	if c.log == nil {
+		c.log = slog.New(slog.DiscardHandler)
+	}
+	c.log = c.log.With("upstream", cfg.Name)
+	if c.dial == nil {
+		c.dial = (&net.Dialer{Timeout: 5 * time.Second}).DialContext
+	}
+	if err := c.build(); err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	c.stop = stop
+	c.running.Go(func() { c.ship(ctx) })
+	c.running.Go(func() { c.watch(ctx) })
+	c.running.Go(func() { c.lookUp(ctx) })
+	return c, nil
+}
+
+// Name is the upstream's name.
+func (c *Client) Name() string { return c.cfg.Name }
+
+// MaxBuffered is the memory that lanes of this upstream share.
+func (c *Client) MaxBuffered() int64 { return int64(c.cfg.MaxBuffered) }
+
+// Watch has fn called whenever the upstream or one of its topics changed its state. It must not block.
+func (c *Client) Watch(fn func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.watchers = append(c.watchers, fn)
+}
+
+// build makes the producer. Its settings and their reasons:
+func (c *Client) build() error {
+	p, err := kgo.NewClient(
+		kgo.SeedBrokers(c.cfg.BrokerList()...),
+		kgo.ClientID(c.cfg.ClientID),
+		kgo.SoftwareNameAndVersion("forebay", "1"),
+		kgo.WithLogger(kgoLogger{c.log}),
+		kgo.WithHooks(hooks{c}),
+		kgo.Dialer(c.gate.dialer(c.dial)),
+		kgo.RequiredAcks(kgo.AllISRAcks()), // idempotent: up to five requests in flight, sequence numbers keep their order
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerLinger(0), // a flight is a batch already
+		kgo.ProducerBatchMaxBytesFn(c.maxBatch),
+		// Only a guard: the lanes bound what is buffered, and Produce must never block behind the closed gate.
+		kgo.MaxBufferedRecords(1<<30),
+		kgo.ProducerBatchCompression(codecs[c.cfg.Compression]...),
+		// No RecordDeliveryTimeout: it counts from the record's timestamp, so that what waited an hour in the spool would
+		// fail at once. No limit of retries: the spool waits as long as it takes.
+		kgo.ProduceRequestTimeout(10*time.Second),
+		kgo.RequestTimeoutOverhead(5*time.Second),
+		kgo.MetadataMinAge(250*time.Millisecond), // the default of 5 s is how long a moved leader is not found
+		kgo.MetadataMaxAge(time.Minute),
+		kgo.ProducerOnDataLossDetected(func(topic string, partition int32) {
+			c.log.Warn("broker lost track of the producer; it takes a new epoch and repeats", "topic", topic, "partition", partition)
+		}),
+		kgo.DisableClientMetrics(),
+	)
+	if err != nil {
+		return fmt.Errorf("upstream %s: %w", c.cfg.Name, err)
+	}
+	c.mu.Lock()
+	c.producer, c.admin = p, kadm.NewClient(p)
+	c.initCount = 0
+	c.mu.Unlock()
+	signal(c.shipC)
+	signal(c.topicC)
+	return nil
+}
+
+// condemnLocked has the producer replaced.
+func (c *Client) condemnLocked(v Verdict) {
+	if c.condemned == nil && !c.closed {
+		c.condemned = &v
+		signal(c.probeC)
+	}
+}
+
+// rebuild replaces the producer. Closing the old one ends every flight with an unknown outcome; lanes send those again.
+func (c *Client) rebuild(ctx context.Context) {
+	c.mu.Lock()
+	v, old := c.condemned, c.producer
+	c.producer, c.admin = nil, nil
+	// One fault may need many attempts, such as a missing ACL: not more often than the lanes probe.
+	pause := time.Duration(0)
+	if since := time.Since(c.rebuiltAt); since < time.Minute {
+		pause = min(rebuildPause, time.Second<<min(c.rebuilds, 5))
+	} else {
+		c.rebuilds = 0
+	}
+	c.rebuilds++
+	c.rebuiltAt = time.Now()
+	c.mu.Unlock()
+
+	c.log.Warn("producer is of no use any more and is built anew", "reason", v.Reason, "err", v.Err, "hint", v.Hint)
+	old.Close()
+	if !sleep(ctx, pause) {
+		return
+	}
+	c.mu.Lock()
+	c.condemned = nil
+	for _, t := range c.topics {
+		t.purging = false // a new producer knows no topic
+		c.releaseLocked(t)
+	}
+	c.mu.Unlock()
+	if err := c.build(); err != nil { // the options were good before
+		panic("BUG: kafka: " + err.Error())
+	}
+}
+
+// watch keeps up what is known about the cluster: reachable or not, and why.
+func (c *Client) watch(ctx context.Context) {
+	wait, backoff := time.Duration(0), pingBackoff
+	for {
+		probe := c.probeC
+		if !c.Up() {
+			probe = nil // nobody is helped by asking a dead cluster more often
+		}
+		t := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return
+		case <-t.C:
+			c.mu.Lock()
+			rest := pingEvery - time.Since(c.aliveAt)
+			fresh := c.up.Load() && rest > 0 && c.condemned == nil
+			c.mu.Unlock()
+			if fresh {
+				wait = rest
+				continue
+			}
+		case <-probe:
+			t.Stop()
+		}
+		c.mu.Lock()
+		dead, producer := c.condemned != nil, c.producer
+		c.mu.Unlock()
+		if dead {
+			c.rebuild(ctx)
+			wait = 0
+			continue
+		}
+		pctx, cancel := context.WithTimeout(ctx, pingTimeout)
+		err := producer.Ping(pctx)
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		c.pinged(err)
+		if err == nil {
+			wait, backoff = pingEvery, pingBackoff
+			continue
+		}
+		wait = backoff/2 + rand.N(backoff)
+		backoff = min(2*backoff, maxPing)
+	}
+}
+
+func (c *Client) pinged(err error) {
+	c.mu.Lock()
+	was := c.up.Load()
+	if err == nil {
+		c.aliveLocked(time.Now())
+	} else {
+		c.up.Store(false)
+		if time.Since(c.connErrAt) > pingTimeout { // the connection's own error says more
+			c.connErr, c.connErrAt = err, time.Now()
+		}
+		err = c.connErr
+	}
+	c.mu.Unlock()
+	switch {
+	case err == nil && !was:
+		c.log.Info("upstream is reachable")
+	case err != nil && was:
+		reason, hint := ConnectionReason(err)
+		c.log.Warn("upstream is not reachable; records wait in the spool", "reason", reason, "err", err, "hint", hint)
+	}
+	c.notify()
+}
+
+// aliveLocked notes a sign of life.
+func (c *Client) aliveLocked(now time.Time) {
+	c.aliveAt = now
+	if !c.up.Swap(true) {
+		go c.notify() // watchers take their own locks
+	}
+}
+
+func (c *Client) notify() {
+	c.mu.Lock()
+	watchers := c.watchers
+	c.mu.Unlock()
+	for _, fn := range watchers {
+		fn()
+	}
+}
+
+// Up reports whether the cluster showed a sign of life and none of its death since.
+func (c *Client) Up() bool { return c.up.Load() }
+
+// AliveSince reports whether there was a sign of life after t. When there was none, it asks for one: watchers are told.
+func (c *Client) AliveSince(t time.Time) bool {
+	c.mu.Lock()
+	alive := c.up.Load() && c.aliveAt.After(t)
+	c.mu.Unlock()
+	if !alive {
+		signal(c.probeC)
+	}
+	return alive
+}
+
+// StallAfter is how long a lane may hold the others: longer on a link where flights take longer.
+func (c *Client) StallAfter() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return min(max(3*c.flightTime, minStall), maxStall)
+}
+
+// Status is what is known about an upstream.
+type Status struct {
+	Up          bool
+	Alive       time.Time // last sign of life
+	ConnError   error     // last error of a connection
+	ConnErrorAt time.Time
+	Outstanding int   // messages without an outcome
+	Buffered    int64 // bytes of them in the producer
+	Rebuilds    uint64
+	Torn        uint64            // messages acknowledged before an earlier one; 0, or something is wrong
+	ConnErrors  map[string]uint64 // by reason
+	Throttled   time.Duration     // that brokers asked this client to wait
+}
+
+// Status takes a snapshot.
+func (c *Client) Status() Status {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := Status{
+		Up: c.up.Load(), Alive: c.aliveAt, ConnError: c.connErr, ConnErrorAt: c.connErrAt, Outstanding: c.outstanding,
+		Rebuilds: c.rebuilds, Torn: c.torn, Throttled: c.throttled, ConnErrors: make(map[string]uint64, len(c.connErrors)),
+	}
+	for k, v := range c.connErrors {
+		s.ConnErrors[k] = v
+	}
+	if c.producer != nil {
+		s.Buffered = c.producer.BufferedProduceBytes()
+	}
+	return s
+}
+
+// Close ends the client. Flights that have no outcome yet end with an unknown one; their Done is called before Close
+// returns. It may be called twice.
+func (c *Client) Close() {
+	c.mu.Lock()
+	again := c.closed
+	c.closed = true
+	c.mu.Unlock()
+	c.stop()
+	c.running.Wait()
+	if again {
+		return
+	}
+	c.mu.Lock()
+	producer := c.producer
+	never := c.ready
+	c.ready = nil
+	for _, t := range c.topics {
+		for _, s := range t.slots {
+			never = append(never, s.waiting...)
+			s.waiting = nil
+		}
+	}
+	for _, f := range never {
+		c.outstanding -= len(f.Messages)
+	}
+	c.mu.Unlock()
+	if producer != nil {
+		producer.Close()
+	}
+	for _, f := range never {
+		f.Done(f, Result{Verdict: Classify(kgo.ErrClientClosed)})
+		c.air.Done()
+	}
+	c.air.Wait()
+}
+
+// sleep waits, false when ctx ends first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}

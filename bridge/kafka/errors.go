@@ -1,0 +1,195 @@
+package kafka
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"syscall"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// ErrClosed means that the client is closed.
+var ErrClosed = errors.New("kafka client is closed")
+
+// Class is what an error means for the lane that met it.
+type Class uint8
+
+// The classes. Retry: the same messages may succeed later, unchanged. Shrink: the flight is too large, fewer messages may
+// succeed; one alone that fails is poison. Poison: one of the messages can never succeed; halving the flight finds it.
+// Fault: somebody has to change something; hold, alarm, and probe now and then. Dead: the producer is of no use any more and
+// is built anew; the outcome of what was in the air is unknown.
+const (
+	Retry Class = iota
+	Shrink
+	Poison
+	Fault
+	Dead
+)
+
+// String is the class as metrics and logs name it.
+func (c Class) String() string {
+	return [...]string{"retry", "shrink", "poison", "fault", "dead"}[c]
+}
+
+// Classes are all classes, for metrics that exist at zero.
+var Classes = []Class{Retry, Shrink, Poison, Fault, Dead}
+
+// Verdict is what an error means.
+type Verdict struct {
+	Class  Class
+	Reason string // from a fixed set: fit for a metric's label
+	Hint   string // what an operator can do; empty when time will tell
+	Err    error
+
+	// Tries is how many times a Retry is tried before it is treated like Poison; 0 is for ever.
+	Tries int
+
+	topic topicAction
+}
+
+// topicAction is what has to happen to the client's picture of the topic before the next flight.
+type topicAction uint8
+
+const (
+	keepTopic topicAction = iota
+	refreshTopic
+	purgeTopic // drop the producer's state of it, once nothing of it is in the air
+)
+
+// verdicts is the table: what each error of a produce means, and why. Errors that the producer retries for ever by itself
+// (NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, REQUEST_TIMED_OUT ...) reach a promise only when it gives up for another
+// reason; they are here all the same, so that nothing depends on which errors those are.
+var verdicts = map[int16]Verdict{
+	// Leadership moves, brokers come and go: the cluster repairs this.
+	kerr.NotLeaderForPartition.Code:        {Class: Retry, Reason: "leader"},
+	kerr.LeaderNotAvailable.Code:           {Class: Retry, Reason: "leader"},
+	kerr.ReplicaNotAvailable.Code:          {Class: Retry, Reason: "leader"},
+	kerr.BrokerNotAvailable.Code:           {Class: Retry, Reason: "leader"},
+	kerr.FencedLeaderEpoch.Code:            {Class: Retry, Reason: "leader"},
+	kerr.UnknownLeaderEpoch.Code:           {Class: Retry, Reason: "leader"},
+	kerr.NetworkException.Code:             {Class: Retry, Reason: "network"},
+	kerr.CoordinatorLoadInProgress.Code:    {Class: Retry, Reason: "coordinator"},
+	kerr.CoordinatorNotAvailable.Code:      {Class: Retry, Reason: "coordinator"},
+	kerr.NotCoordinator.Code:               {Class: Retry, Reason: "coordinator"},
+	kerr.ConcurrentTransactions.Code:       {Class: Retry, Reason: "coordinator"},
+	kerr.KafkaStorageError.Code:            {Class: Retry, Reason: "storage", Hint: "a broker's log directory has failed: look at its disk"},
+	kerr.ThrottlingQuotaExceeded.Code:      {Class: Retry, Reason: "quota", Hint: "a quota of the cluster slows this client down"},
+	kerr.NotEnoughReplicas.Code:            {Class: Retry, Reason: "min_isr", Hint: minISR},
+	kerr.NotEnoughReplicasAfterAppend.Code: {Class: Retry, Reason: "min_isr", Hint: minISR},
+	kerr.RequestTimedOut.Code:              {Class: Retry, Reason: "timeout"},
+
+	// The broker lost track of the producer (retention, restart, an unclean leader). The producer takes a new epoch and
+	// repeats; sequence numbers keep the order.
+	kerr.OutOfOrderSequenceNumber.Code: {Class: Retry, Reason: "producer_reset"},
+	kerr.UnknownProducerID.Code:        {Class: Retry, Reason: "producer_reset"},
+	kerr.InvalidProducerIDMapping.Code: {Class: Retry, Reason: "producer_reset"},
+	kerr.InvalidProducerEpoch.Code:     {Class: Dead, Reason: "producer_reset"}, // after InitProducerID it sticks
+
+	// The limit is on the batch, so that small records fail too when their batch is too large for the topic.
+	kerr.MessageTooLarge.Code:    {Class: Shrink, Reason: "too_large", Hint: tooLarge, topic: refreshTopic},
+	kerr.RecordListTooLarge.Code: {Class: Shrink, Reason: "too_large", Hint: tooLarge, topic: refreshTopic},
+
+	// The broker looked at the records and will say the same the next time.
+	kerr.InvalidRecord.Code:               {Class: Poison, Reason: "invalid_record", Hint: "a compacted topic wants a key on each record"},
+	kerr.InvalidTimestamp.Code:            {Class: Poison, Reason: "invalid_timestamp", Hint: "the topic's message.timestamp.before.max.ms or after.max.ms refuses the time of reception"},
+	kerr.UnsupportedForMessageFormat.Code: {Class: Poison, Reason: "message_format"},
+
+	// Called retriable by the protocol, but the producer gives up on it at once. On the way (a network card, a proxy) it
+	// passes; in the record it stays.
+	kerr.CorruptMessage.Code: {Class: Retry, Reason: "corrupt", Tries: 3, Hint: "bytes change on the way to the broker: look at network cards and proxies"},
+	// Anything may be behind it, a plug-in of the broker included.
+	kerr.UnknownServerError.Code: {Class: Retry, Reason: "server_error", Tries: 10, Hint: "look at the broker's log"},
+
+	// The topic is not what it was.
+	kerr.UnknownTopicOrPartition.Code: {Class: Fault, Reason: "topic_missing", topic: refreshTopic},
+	// Deleted and made again under the same name: the producer insists on the old ID for ever, until it is purged.
+	kerr.UnknownTopicID.Code:      {Class: Retry, Reason: "topic_recreated", topic: purgeTopic},
+	kerr.InconsistentTopicID.Code: {Class: Retry, Reason: "topic_recreated", topic: purgeTopic},
+
+	// Somebody has to change something.
+	kerr.InvalidTopicException.Code:    {Class: Fault, Reason: "topic_name", Hint: "the cluster refuses the topic's name: change the route's topic"},
+	kerr.TopicAuthorizationFailed.Code: {Class: Fault, Reason: "topic_authorization", Hint: "allow this client to write to the topic (ACL WRITE and DESCRIBE)"},
+	// On a produce only the ACL is missing; on InitProducerID the producer remembers it for ever, so that each probe needs a
+	// new one.
+	kerr.ClusterAuthorizationFailed.Code:         {Class: Dead, Reason: "cluster_authorization", Hint: "allow this client IDEMPOTENT_WRITE on the cluster"},
+	kerr.TransactionalIDAuthorizationFailed.Code: {Class: Dead, Reason: "transaction_authorization", Hint: "allow this client WRITE on its transactional ID"},
+	kerr.ProducerFenced.Code:                     {Class: Dead, Reason: "fenced", Hint: "another gateway runs with the same gateway.id"},
+	kerr.PolicyViolation.Code:                    {Class: Fault, Reason: "policy", Hint: "a policy of the cluster refuses the records: look at the broker's log"},
+	kerr.UnsupportedCompressionType.Code:         {Class: Fault, Reason: "compression", Hint: "the topic does not take this compression: set the upstream's compression to lz4 or none"},
+	kerr.InvalidRequiredAcks.Code:                {Class: Fault, Reason: "protocol"},
+	kerr.UnsupportedVersion.Code:                 {Class: Dead, Reason: "protocol", Hint: "the broker is too old: Kafka 0.11 is the oldest that idempotent writes work with"},
+	kerr.InvalidConfig.Code:                      {Class: Fault, Reason: "topic_config"},
+	kerr.InvalidRequest.Code:                     {Class: Fault, Reason: "protocol"},
+	kerr.SaslAuthenticationFailed.Code:           {Class: Fault, Reason: "authentication", Hint: "the cluster refuses the user or password"},
+}
+
+const (
+	minISR   = "fewer replicas are in sync than the topic's min.insync.replicas: bring the brokers back; acks are never lowered"
+	tooLarge = "raise max.message.bytes of the topic, or lower mqtt.max_packet_size"
+)
+
+// Classify says what the error of a message means.
+func Classify(err error) Verdict {
+	if ke, ok := errors.AsType[*kerr.Error](err); ok {
+		if v, ok := verdicts[ke.Code]; ok {
+			v.Err = err
+			if strings.Contains(err.Error(), "unable to initialize a producer ID") {
+				v.Class = Dead // whatever it was, the producer remembers it for ever
+			}
+			return v
+		}
+		// A code that this table does not know: the record is kept and somebody is told. Retrying it is safe.
+		return Verdict{Class: Fault, Reason: "unclassified", Err: err, Hint: "look at the broker's log and report the error code"}
+	}
+	switch {
+	case errors.Is(err, kgo.ErrClientClosed):
+		// Only a client that is being replaced, or is at its end, is closed.
+		return Verdict{Class: Retry, Reason: "outcome_unknown", Err: err}
+	case strings.Contains(err.Error(), "invalid record partitioning choice"):
+		// Our picture of the topic is newer than the producer's.
+		return Verdict{Class: Retry, Reason: "partitions", Err: err, topic: refreshTopic}
+	case strings.Contains(err.Error(), "topic purged while buffered"):
+		return Verdict{Class: Retry, Reason: "topic_recreated", Err: err}
+	}
+	// Faults of the network and of the client. Nothing says that the records are bad.
+	reason, hint := ConnectionReason(err)
+	return Verdict{Class: Retry, Reason: reason, Hint: hint, Err: err}
+}
+
+// ConnectionReason names the cause of a connection's error, and what an operator can do about it.
+func ConnectionReason(err error) (reason, hint string) {
+	var (
+		dns     *net.DNSError
+		cert    *tls.CertificateVerificationError
+		unknown x509.UnknownAuthorityError
+		record  tls.RecordHeaderError
+		first   *kgo.ErrFirstReadEOF
+		netErr  net.Error
+	)
+	switch {
+	case err == nil:
+		return "", ""
+	case errors.Is(err, kerr.SaslAuthenticationFailed), errors.Is(err, kerr.UnsupportedSaslMechanism), errors.Is(err, kerr.IllegalSaslState):
+		return "authentication", "the cluster refuses the user or password"
+	case errors.As(err, &cert), errors.As(err, &unknown):
+		return "tls", "the broker's certificate is not trusted: check the CA and the host name"
+	case errors.As(err, &record):
+		return "tls", "the broker does not speak TLS on this port"
+	case errors.As(err, &dns):
+		return "dns", "the broker's host name is not found"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "refused", "nothing listens on the broker's address: is Kafka running?"
+	case errors.As(err, &first):
+		return "closed", "the broker closes the connection at once: it may want TLS or a login, or not be Kafka"
+	case errors.As(err, &netErr) && netErr.Timeout():
+		return "timeout", "the broker does not answer: check the network and firewalls"
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, net.ErrClosed):
+		return "closed", ""
+	}
+	return "network", ""
+}

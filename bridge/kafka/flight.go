@@ -1,0 +1,207 @@
+package kafka
+
+import (
+	"context"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// The largest flight. One flight a partition is in the air: this much for each round trip.
+const (
+	MaxFlightRecords = 1500
+	MaxFlightBytes   = 1 << 20 // about one batch of the producer and of the broker's default limit
+)
+
+// Flight is some consecutive messages of one lane for one Kafka partition.
+type Flight struct {
+	Topic     *Topic
+	Partition int32
+	Messages  []Message // not empty; belongs to the client until Done is called
+
+	// Done is called once, when the outcome of every message is known. It must not block. It may Ship the next flight.
+	Done func(*Flight, Result)
+
+	client  *Client
+	shipped time.Time
+	left    int   // messages without an outcome
+	cursor  int   // index of the message whose outcome is expected next
+	err     error // of the first message that was not acknowledged
+	errAt   int
+}
+
+// Result is the outcome of a flight.
+type Result struct {
+	Acked   int     // leading messages that all in-sync replicas have
+	Verdict Verdict // what hinders the next one; of no meaning when all are acknowledged
+}
+
+// OK reports whether all messages of f are acknowledged.
+func (r Result) OK(f *Flight) bool { return r.Acked == len(f.Messages) }
+
+// Rest are the messages that still have to be sent, for a flight that is done.
+func (f *Flight) Rest(r Result) []Message {
+	rest := f.Messages[r.Acked:]
+	for i := range rest {
+		if rest[i].acked { // torn: a later message overtook; send only what is missing
+			var missing []Message
+			for _, m := range rest {
+				if !m.acked {
+					missing = append(missing, m)
+				}
+			}
+			return missing
+		}
+	}
+	return rest
+}
+
+// slot is one Kafka partition: at most one flight of it is in the air, whoever it belongs to. Guarded by Client.mu.
+type slot struct {
+	busy    bool
+	waiting []*Flight // of other lanes, first come first served
+}
+
+// Ship sends f as soon as its partition is free. f.Done tells the outcome; there is none before the cluster has given it
+// or the client is closed.
+func (c *Client) Ship(f *Flight) {
+	if len(f.Messages) == 0 {
+		panic("BUG: kafka: a flight without messages")
+	}
+	f.client, f.left, f.cursor, f.err, f.errAt = c, len(f.Messages), 0, nil, len(f.Messages)
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		go f.Done(f, Result{Verdict: Classify(kgo.ErrClientClosed)}) // the caller may hold what Done takes
+		return
+	}
+	c.air.Add(1)
+	c.outstanding += len(f.Messages)
+	s := f.Topic.slotLocked(f.Partition)
+	if s.busy || f.Topic.purging {
+		s.waiting = append(s.waiting, f)
+	} else {
+		c.startLocked(s, f)
+	}
+	c.mu.Unlock()
+	signal(c.shipC)
+}
+
+func (c *Client) startLocked(s *slot, f *Flight) {
+	s.busy = true
+	f.Topic.flying++
+	c.flying++
+	c.ready = append(c.ready, f)
+}
+
+// ship appends flights to the producer, each as a whole behind the closed gate.
+func (c *Client) ship(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.shipC:
+		}
+		c.mu.Lock()
+		flights, producer := c.ready, c.producer
+		if producer == nil { // it is being built anew, which signals again
+			c.mu.Unlock()
+			continue
+		}
+		c.ready = nil
+		c.mu.Unlock()
+		if len(flights) == 0 {
+			continue
+		}
+		now := time.Now()
+		c.gate.close()
+		for _, f := range flights {
+			f.shipped = now
+			for i := range f.Messages {
+				m := &f.Messages[i]
+				m.acked = false
+				m.rec.Topic, m.rec.Partition = f.Topic.Name, f.Partition
+				// Its context is never cancelled: a record's outcome is either known or waited for.
+				producer.Produce(context.Background(), &m.rec, f.outcome)
+			}
+		}
+		c.gate.open()
+	}
+}
+
+// outcome is the promise of each message of f. The producer calls promises one after the other, and those of a partition
+// in order, except for what it refuses before it is buffered.
+func (f *Flight) outcome(r *kgo.Record, err error) {
+	i := f.cursor
+	for n := 0; &f.Messages[i].rec != r; n++ {
+		if n == len(f.Messages) {
+			panic("BUG: kafka: an outcome for a record that is not of this flight")
+		}
+		i = (i + 1) % len(f.Messages)
+	}
+	f.cursor = (i + 1) % len(f.Messages)
+	if err == nil {
+		f.Messages[i].acked = true
+	} else if i < f.errAt {
+		f.err, f.errAt = err, i
+	}
+	if f.left--; f.left == 0 {
+		f.client.landed(f)
+	}
+}
+
+// landed frees f's partition for the next flight and reports f's outcome.
+func (c *Client) landed(f *Flight) {
+	res := Result{Acked: f.errAt}
+	if f.err != nil {
+		res.Verdict = Classify(f.err)
+	}
+	torn := 0
+	for i := f.errAt; i < len(f.Messages); i++ {
+		if f.Messages[i].acked {
+			torn++
+		}
+	}
+	now := time.Now()
+
+	c.mu.Lock()
+	c.outstanding -= len(f.Messages)
+	c.flying--
+	f.Topic.flying--
+	c.torn += uint64(torn)
+	if f.errAt > 0 {
+		c.aliveLocked(now)
+	}
+	if f.err == nil {
+		took := now.Sub(f.shipped)
+		c.flightTime += (took - c.flightTime) / 8
+	}
+	if res.Verdict.Class == Dead && f.err != nil {
+		c.condemnLocked(res.Verdict)
+	}
+	c.topicVerdictLocked(f.Topic, f.err, res.Verdict.topic)
+	s := f.Topic.slotLocked(f.Partition)
+	s.busy = false
+	if len(s.waiting) > 0 && !f.Topic.purging && !c.closed {
+		next := s.waiting[0]
+		s.waiting = s.waiting[1:]
+		c.startLocked(s, next)
+		signal(c.shipC)
+	}
+	c.mu.Unlock()
+
+	if torn > 0 {
+		c.log.Error("later messages of a flight were acknowledged before earlier ones; only the missing are sent again",
+			"topic", f.Topic.Name, "partition", f.Partition, "messages", torn, "err", f.err)
+	}
+	f.Done(f, res)
+	c.air.Done()
+}
+
+// signal wakes the goroutine that waits on ch, or the next one that will.
+func signal(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}

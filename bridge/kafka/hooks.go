@@ -1,0 +1,86 @@
+package kafka
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// hooks tell the client what happens on its connections: faults of the network, TLS and login never reach a record's
+// outcome, the record just stays buffered.
+type hooks struct{ c *Client }
+
+var (
+	_ kgo.HookBrokerConnect  = hooks{}
+	_ kgo.HookBrokerWrite    = hooks{}
+	_ kgo.HookBrokerRead     = hooks{}
+	_ kgo.HookBrokerThrottle = hooks{}
+)
+
+func (h hooks) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
+	h.failed(err)
+}
+
+func (h hooks) OnBrokerRead(_ kgo.BrokerMetadata, _ int16, _ int, _, _ time.Duration, err error) {
+	h.failed(err)
+}
+
+func (h hooks) OnBrokerWrite(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, err error) {
+	h.failed(err)
+	if key == kmsg.InitProducerID.Int16() {
+		h.c.initialising(time.Now())
+	}
+}
+
+func (h hooks) OnBrokerThrottle(_ kgo.BrokerMetadata, wait time.Duration, _ bool) {
+	h.c.mu.Lock()
+	h.c.throttled += wait
+	h.c.mu.Unlock()
+}
+
+func (h hooks) failed(err error) {
+	if err == nil {
+		return
+	}
+	reason, _ := ConnectionReason(err)
+	h.c.mu.Lock()
+	h.c.connErr, h.c.connErrAt = err, time.Now()
+	h.c.connErrors[reason]++
+	h.c.mu.Unlock()
+}
+
+// initialising watches for a producer that spins: it answers REQUEST_TIMED_OUT of InitProducerID, which some brokers give,
+// with the next request at once, 17,000 in a second.
+func (c *Client) initialising(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now.Sub(c.initSince) > time.Second {
+		c.initSince, c.initCount = now, 0
+	}
+	if c.initCount++; c.initCount > maxInitPerSec {
+		c.initCount = 0
+		c.condemnLocked(Verdict{Class: Dead, Reason: "init_producer_id_storm", Hint: "the cluster does not give producer IDs: look at its brokers"})
+	}
+}
+
+// kgoLogger passes the producer's log on. Its info is about single requests and is debug here.
+type kgoLogger struct{ log *slog.Logger }
+
+func (l kgoLogger) Level() kgo.LogLevel {
+	if l.log.Enabled(context.Background(), slog.LevelDebug) {
+		return kgo.LogLevelInfo
+	}
+	return kgo.LogLevelError
+}
+
+func (l kgoLogger) Log(level kgo.LogLevel, msg string, keyvals ...any) {
+	to := slog.LevelDebug
+	if level == kgo.LogLevelError {
+		to = slog.LevelWarn
+	}
+	l.log.Log(context.Background(), to, "producer: "+msg, keyvals...)
+}

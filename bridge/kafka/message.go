@@ -1,0 +1,48 @@
+package kafka
+
+import (
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Message is one record on its way: what a route made out of a record of the spool.
+type Message struct {
+	// Offset is the record's offset in its spool partition. Messages of a flight ascend in it.
+	Offset uint64
+
+	rec   kgo.Record
+	size  int
+	acked bool
+}
+
+// messageOverhead is what a record costs beside its bytes: the structures here and in the producer, and its framing.
+const messageOverhead = 320
+
+// NewMessage makes a message. Key nil is no key. The byte slices are used as they are and must not change any more; headers
+// is room for the headers to come.
+func NewMessage(offset uint64, key, value []byte, received time.Time, headers int) Message {
+	return Message{
+		Offset: offset,
+		rec: kgo.Record{
+			Key: key, Value: value, Timestamp: received,
+			Headers: make([]kgo.RecordHeader, 0, headers),
+		},
+		size: messageOverhead + len(key) + len(value),
+	}
+}
+
+// AddHeader appends a header. Keys may repeat; the order is kept.
+func (m *Message) AddHeader(key string, value []byte) {
+	m.rec.Headers = append(m.rec.Headers, kgo.RecordHeader{Key: key, Value: value})
+	m.size += len(key) + len(value) + 40
+}
+
+// Size is what the message takes in memory, about.
+func (m *Message) Size() int { return m.size }
+
+// Received is the message's timestamp.
+func (m *Message) Received() time.Time { return m.rec.Timestamp }
+
+// Value is the message's payload.
+func (m *Message) Value() []byte { return m.rec.Value }

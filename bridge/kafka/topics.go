@@ -1,0 +1,371 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+// Create says how a topic that does not exist is made.
+type Create struct {
+	// Number of partitions.
+	Partitions int32 `yaml:"partitions"`
+
+	// Replicas of each partition; 0 is the cluster's default.
+	Replication int16 `yaml:"replication"`
+
+	// Topic configuration, such as retention.ms, one key=value each.
+	Configs []string `yaml:"configs"`
+}
+
+// Topic is a Kafka topic that lanes send to.
+type Topic struct {
+	Name   string
+	create *Create
+
+	// Guarded by Client.mu.
+	c          *Client
+	partitions int32 // 0 until it is known
+	maxBytes   int32 // max.message.bytes
+	fault      *Verdict
+	faultSince time.Time
+	stale      bool // look it up
+	tries      int
+	notBefore  time.Time
+	configsAt  time.Time
+	slots      map[int32]*slot
+	flying     int
+	purging    bool // wait until nothing is in the air, purge, go on
+}
+
+// TopicStatus is what is known about a topic.
+type TopicStatus struct {
+	Partitions int32    // 0 while it is not known
+	Fault      *Verdict // why it cannot be used now
+	Since      time.Time
+}
+
+const (
+	defaultMaxMessage = 1048588          // Kafka's own default of max.message.bytes
+	topicsEvery       = time.Minute      // look for new partitions
+	configsEvery      = 10 * time.Minute // look for changed limits
+	maxTopicBackoff   = 15 * time.Second
+)
+
+// ValidTopic reports whether Kafka takes name for a topic.
+func ValidTopic(name string) bool {
+	if name == "" || len(name) > 249 || name == "." || name == ".." {
+		return false
+	}
+	for i := range len(name) {
+		if !TopicChar(name[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// TopicChar reports whether a topic's name may hold b.
+func TopicChar(b byte) bool {
+	return b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= '0' && b <= '9' || b == '.' || b == '_' || b == '-'
+}
+
+// Topic is the topic of that name, looked up in the background; create may be nil. Watchers are told when it is known.
+func (c *Client) Topic(name string, create *Create) *Topic {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t, ok := c.topics[name]
+	if !ok {
+		t = &Topic{Name: name, c: c, maxBytes: defaultMaxMessage, stale: true, slots: make(map[int32]*slot)}
+		c.topics[name] = t
+		signal(c.topicC)
+	}
+	if t.create == nil {
+		t.create = create
+	}
+	return t
+}
+
+// Status takes a snapshot.
+func (t *Topic) Status() TopicStatus {
+	t.c.mu.Lock()
+	defer t.c.mu.Unlock()
+	return TopicStatus{Partitions: t.partitions, Fault: t.fault, Since: t.faultSince}
+}
+
+// MaxMessage is the size up to which a message may share a flight: a larger one goes alone, so that only itself is refused.
+func (t *Topic) MaxMessage() int {
+	t.c.mu.Lock()
+	defer t.c.mu.Unlock()
+	return int(t.maxBytes) - 2*batchReserve
+}
+
+// batchReserve is left for what surrounds the records of a batch.
+const batchReserve = 1 << 10
+
+// maxBatch is the producer's question for a topic's largest batch. It asks once for each partition, so that a changed limit
+// needs a purge.
+func (c *Client) maxBatch(topic string) int32 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	limit := int32(defaultMaxMessage)
+	if t, ok := c.topics[topic]; ok {
+		limit = t.maxBytes
+	}
+	return min(max(limit-batchReserve, 512), 1<<30)
+}
+
+func (t *Topic) slotLocked(partition int32) *slot {
+	s, ok := t.slots[partition]
+	if !ok {
+		s = new(slot)
+		t.slots[partition] = s
+	}
+	return s
+}
+
+// topicVerdictLocked does for the topic what the outcome of a flight asks for.
+func (c *Client) topicVerdictLocked(t *Topic, err error, do topicAction) {
+	if err == nil {
+		t.fault = nil
+	}
+	switch do {
+	case purgeTopic:
+		t.purging = true
+		t.stale = true
+	case refreshTopic:
+		t.stale = true
+	}
+	if t.stale || t.purging && t.flying == 0 {
+		signal(c.topicC)
+	}
+}
+
+// releaseLocked starts what waited for the purge.
+func (c *Client) releaseLocked(t *Topic) {
+	if c.closed {
+		return
+	}
+	for _, s := range t.slots {
+		if !s.busy && len(s.waiting) > 0 {
+			next := s.waiting[0]
+			s.waiting = s.waiting[1:]
+			c.startLocked(s, next)
+		}
+	}
+	signal(c.shipC)
+}
+
+// lookUp keeps the topics known: at first, when a flight says that something is wrong, and every now and then.
+func (c *Client) lookUp(ctx context.Context) {
+	wait := topicsEvery
+	for {
+		t := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return
+		case <-t.C:
+		case <-c.topicC:
+			t.Stop()
+		}
+		wait = c.lookUpOnce(ctx)
+	}
+}
+
+// lookUpOnce returns how long it is to the next time.
+func (c *Client) lookUpOnce(ctx context.Context) time.Duration {
+	now := time.Now()
+	c.mu.Lock()
+	admin, producer := c.admin, c.producer
+	var names, purge []string
+	for name, t := range c.topics {
+		if t.purging && t.flying == 0 {
+			purge = append(purge, name)
+		}
+		if t.partitions > 0 && now.Sub(t.configsAt) > topicsEvery {
+			t.stale = true
+		}
+		if t.stale && !now.Before(t.notBefore) {
+			names = append(names, name)
+		}
+	}
+	c.mu.Unlock()
+	if producer == nil {
+		return topicsEvery // the new one signals
+	}
+	if len(purge) > 0 {
+		producer.PurgeTopicsFromClient(purge...)
+		c.mu.Lock()
+		for _, name := range purge {
+			t := c.topics[name]
+			t.purging = false
+			c.releaseLocked(t)
+		}
+		c.mu.Unlock()
+		c.log.Info("topics are taken up anew", "topics", purge)
+	}
+	if len(names) > 0 {
+		slices.Sort(names)
+		c.resolve(ctx, admin, names)
+		c.notify()
+	}
+	return c.nextLookUp(time.Now())
+}
+
+func (c *Client) nextLookUp(now time.Time) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	wait := topicsEvery
+	for _, t := range c.topics {
+		if t.stale {
+			wait = min(wait, max(t.notBefore.Sub(now), 0))
+		}
+	}
+	return wait
+}
+
+// resolve asks the cluster about topics, makes those that may be made, and reads their limits.
+func (c *Client) resolve(ctx context.Context, admin *kadm.Client, names []string) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	details, err := admin.ListTopics(ctx, names...)
+	if err != nil {
+		for _, name := range names {
+			c.unresolved(name, Classify(err))
+		}
+		return
+	}
+	var known []string
+	for _, name := range names {
+		d := details[name]
+		switch {
+		case d.Err == nil && len(d.Partitions) > 0:
+			known = append(known, name)
+			c.resolved(name, int32(len(d.Partitions)))
+		case errors.Is(d.Err, kerr.UnknownTopicOrPartition):
+			c.missing(ctx, admin, name)
+		case d.Err == nil: // an authorizer hides the partitions
+			c.unresolved(name, Verdict{Class: Fault, Reason: "topic_authorization", Err: errors.New("the topic shows no partitions"),
+				Hint: verdicts[kerr.TopicAuthorizationFailed.Code].Hint})
+		default:
+			c.unresolved(name, Classify(d.Err))
+		}
+	}
+	c.readConfigs(ctx, admin, known)
+}
+
+func (c *Client) resolved(name string, partitions int32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := c.topics[name]
+	if t.partitions != 0 && t.partitions != partitions {
+		c.log.Info("topic has another number of partitions", "topic", name, "partitions", partitions, "before", t.partitions)
+		if c.producer != nil {
+			go c.producer.ForceMetadataRefresh() // it may wait for a refresh that asks maxBatch
+		}
+	}
+	t.partitions, t.stale, t.tries, t.fault, t.notBefore = partitions, false, 0, nil, time.Time{}
+	t.configsAt = time.Now()
+}
+
+func (c *Client) unresolved(name string, v Verdict) {
+	c.mu.Lock()
+	t := c.topics[name]
+	t.tries++
+	longest := maxTopicBackoff
+	if v.Class == Retry {
+		longest = time.Second // nobody has to do anything: go on as soon as the cluster is there
+	}
+	t.notBefore = time.Now().Add(min(250*time.Millisecond<<min(t.tries, 10), longest))
+	t.stale = true
+	told := t.fault != nil && t.fault.Reason == v.Reason
+	if t.fault == nil {
+		t.faultSince = time.Now()
+	}
+	t.fault = &v
+	c.mu.Unlock()
+	if !told && v.Class != Retry {
+		c.log.Warn("topic cannot be used; its records wait in the spool", "topic", name, "reason", v.Reason, "err", v.Err, "hint", v.Hint)
+	}
+}
+
+// missing makes the topic, or says how it is made.
+func (c *Client) missing(ctx context.Context, admin *kadm.Client, name string) {
+	c.mu.Lock()
+	create := c.topics[name].create
+	c.mu.Unlock()
+	if create == nil {
+		c.unresolved(name, Verdict{
+			Class: Fault, Reason: "topic_missing", Err: kerr.UnknownTopicOrPartition,
+			Hint: fmt.Sprintf("kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions 6, or set create_topics on the route",
+				c.cfg.BrokerList()[0], name),
+		})
+		return
+	}
+	configs := make(map[string]*string, len(create.Configs))
+	for _, kv := range create.Configs {
+		k, v, _ := strings.Cut(kv, "=")
+		configs[k] = &v
+	}
+	replication := create.Replication
+	if replication == 0 {
+		replication = -1 // the broker's default
+	}
+	_, err := admin.CreateTopic(ctx, create.Partitions, replication, configs, name)
+	if err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
+		v := Classify(err)
+		if v.Class != Retry {
+			v.Class, v.Reason = Fault, "topic_create"
+			v.Hint = "make the topic by hand, or change create_topics of the route"
+		}
+		c.unresolved(name, v)
+		return
+	}
+	c.log.Info("topic made", "topic", name, "partitions", create.Partitions)
+	c.mu.Lock()
+	t := c.topics[name]
+	t.stale, t.notBefore = true, time.Now().Add(50*time.Millisecond) // it takes a moment until all brokers know it
+	c.mu.Unlock()
+}
+
+// readConfigs reads the limits of topics. Without the right to do so Kafka's defaults stand.
+func (c *Client) readConfigs(ctx context.Context, admin *kadm.Client, names []string) {
+	if len(names) == 0 {
+		return
+	}
+	all, err := admin.DescribeTopicConfigs(ctx, names...)
+	if err != nil {
+		c.log.Debug("limits of topics are not known", "err", err)
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, rc := range all {
+		t, ok := c.topics[rc.Name]
+		if !ok || rc.Err != nil {
+			continue
+		}
+		for _, cfg := range rc.Configs {
+			if cfg.Key != "max.message.bytes" || cfg.Value == nil {
+				continue
+			}
+			n, err := strconv.ParseInt(*cfg.Value, 10, 32)
+			if err != nil || int32(n) == t.maxBytes {
+				continue
+			}
+			if t.flying > 0 || t.maxBytes != defaultMaxMessage {
+				t.purging = true // the producer has kept the old limit
+				signal(c.topicC)
+			}
+			t.maxBytes = int32(n)
+		}
+	}
+}

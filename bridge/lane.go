@@ -1,0 +1,277 @@
+package bridge
+
+import (
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/forebay-gateway/forebay/bridge/kafka"
+	"github.com/forebay-gateway/forebay/spool"
+)
+
+// lane carries the records of one route and spool partition to one Kafka partition, in order, one flight at a time.
+//
+// An attached lane is fed by the tail: everything of it below the feeder's position is acknowledged, in the air or pending.
+// A detached lane is on its own: the tail passes its records over, and the catch-up feeds it from next. Its position is
+// stored on its own, so that the route's cursor goes on without it.
+//
+// All fields are guarded by feeder.mu.
+type lane struct {
+	f         *feeder
+	out       *outlet
+	partition int32 // -1: the outlet's whole
+
+	flight  *kafka.Flight // in the air
+	pending []kafka.Message
+	bytes   int // of pending
+	window  int // messages of the next flight
+
+	detached  bool
+	next      spool.Offset // detached: where the catch-up goes on
+	nextTime  int64        // receive time of the oldest record that is not read again yet, 0 when not known
+	scan      bool         // takes part in the scan that runs
+	detachAt  time.Time
+	progress  time.Time // last acknowledgement, or when there began to be something to acknowledge
+	failures  int       // in a row, without an acknowledgement between
+	verdict   kafka.Verdict
+	held      bool // by a fault or by poison: somebody has to act
+	heldSince time.Time
+	poison    bool // the record at next is poison and waits to become a dead letter
+	notBefore time.Time
+	timer     *time.Timer
+
+	stored  bool         // has an entry in the spool's state
+	savedAt spool.Offset // what the entry says
+}
+
+// How lanes try again.
+const (
+	retryBackoff  = 50 * time.Millisecond // then doubling, half of it random
+	maxRetry      = 5 * time.Second
+	faultBackoff  = 500 * time.Millisecond
+	maxFault      = 30 * time.Second
+	probeWindow   = 16  // messages of the flight that probes whether a fault is over
+	maxDetached   = 256 // lanes of a feeder; more faults than that are the upstream's, and hold the route
+	minLaneMemory = 16 << 10
+)
+
+func (l *lane) where() string { return l.out.topic.Name + "/" + strconv.Itoa(int(l.partition)) }
+
+// unacked is the lowest offset of the lane that is not acknowledged; the feeder's position when there is none.
+func (l *lane) unacked() spool.Offset {
+	switch {
+	case l.flight != nil:
+		return spool.Offset(l.flight.Messages[0].Offset)
+	case len(l.pending) > 0:
+		return spool.Offset(l.pending[0].Offset)
+	case l.detached:
+		return l.next
+	}
+	return l.f.pos
+}
+
+// oldest is the receive time of the lane's oldest record that is not acknowledged, as far as it is known.
+func (l *lane) oldest() (time.Time, bool) {
+	switch {
+	case l.flight != nil:
+		return l.flight.Messages[0].Received(), true
+	case len(l.pending) > 0:
+		return l.pending[0].Received(), true
+	case l.detached && l.next < l.f.pos && l.nextTime != 0:
+		return time.Unix(0, l.nextTime), true
+	}
+	return time.Time{}, false
+}
+
+func (l *lane) busy() bool {
+	return l.flight != nil || len(l.pending) > 0 || l.detached && l.next < l.f.pos
+}
+
+// hasRoom reports whether a message may be added. An empty lane always has room, whatever the message's size.
+func (l *lane) hasRoom() bool {
+	if l.partition < 0 {
+		return false
+	}
+	return len(l.pending) == 0 || len(l.pending) < l.window && l.bytes < l.f.laneMemory()
+}
+
+func (l *lane) add(m kafka.Message) {
+	if !l.busy() {
+		l.progress = time.Now()
+	}
+	l.pending = append(l.pending, m)
+	l.bytes += m.Size()
+}
+
+func (l *lane) drop() { l.pending, l.bytes = nil, 0 }
+
+// kick sends the next flight if it may go.
+func (l *lane) kick(now time.Time) {
+	if l.flight != nil || len(l.pending) == 0 || l.f.stopping || l.out.shrinking() || now.Before(l.notBefore) {
+		return
+	}
+	n := l.cut()
+	msgs := l.pending[:n:n]
+	if l.pending = l.pending[n:]; len(l.pending) == 0 {
+		l.pending = nil
+	}
+	for i := range msgs {
+		l.bytes -= msgs[i].Size()
+	}
+	l.flight = &kafka.Flight{Topic: l.out.topic, Partition: l.partition, Messages: msgs, Done: l.landed}
+	l.f.flying++
+	l.f.r.up.Ship(l.flight)
+}
+
+// cut is the number of messages of the next flight. A message that may be too large for the topic flies alone, so that
+// nothing else is refused with it.
+func (l *lane) cut() int {
+	n, bytes, large := 0, 0, l.out.topic.MaxMessage()
+	for n < len(l.pending) && n < l.window {
+		size := l.pending[n].Size()
+		if n > 0 && (size > large || bytes+size > kafka.MaxFlightBytes) {
+			break
+		}
+		n++
+		if bytes += size; size > large {
+			break
+		}
+	}
+	return n
+}
+
+// landed takes the outcome of the lane's flight. It runs on the producer's goroutine.
+func (l *lane) landed(fl *kafka.Flight, res kafka.Result) {
+	f := l.f
+	f.mu.Lock()
+	now := time.Now()
+	l.flight = nil
+	f.flying--
+	bytes := 0
+	for i := range res.Acked {
+		bytes += len(fl.Messages[i].Value())
+	}
+	f.r.counts.acked(res.Acked, bytes)
+	if res.Acked > 0 {
+		l.progress, l.failures = now, 0
+		if l.held {
+			f.log.Info("lane goes on", "topic", l.out.topic.Name, "kafka_partition", l.partition)
+		}
+		l.held = false
+	}
+	if res.OK(fl) {
+		l.window = min(2*l.window, kafka.MaxFlightRecords)
+		l.verdict, l.notBefore = kafka.Verdict{}, time.Time{}
+	} else {
+		l.failed(fl.Rest(res), res.Verdict, now)
+	}
+	l.kick(now)
+	f.commitLocked()
+	if l.detached || l.stored {
+		signal(f.saveC)
+	}
+	f.mu.Unlock()
+	signal(f.wakeC)
+	signal(f.catchC)
+}
+
+// failed decides what becomes of the messages that were not acknowledged.
+func (l *lane) failed(rest []kafka.Message, v kafka.Verdict, now time.Time) {
+	f := l.f
+	f.r.counts.failed(v.Class, len(rest))
+	l.failures++
+	l.verdict = v
+	if v.Class == kafka.Retry && v.Tries > 0 && l.failures > v.Tries {
+		v.Class = kafka.Poison
+	}
+	if f.stopping { // what is not sent is still in the spool
+		l.pending = append(rest[:len(rest):len(rest)], l.pending...)
+		return
+	}
+	switch v.Class {
+	case kafka.Shrink, kafka.Poison:
+		if len(rest) > 1 || l.window > 1 {
+			// One of them is bad, or they are too many. Fewer will tell.
+			l.window = max(min(l.window, len(rest))/2, 1)
+			l.pending = append(rest[:len(rest):len(rest)], l.pending...)
+			l.recount()
+			return
+		}
+		l.poisoned(rest, v, now)
+	case kafka.Fault:
+		l.window = probeWindow
+		l.hold(rest, v, now)
+		l.retryIn(backoff(faultBackoff, maxFault, l.failures))
+	default: // Retry, Dead: the same again
+		l.pending = append(rest[:len(rest):len(rest)], l.pending...)
+		l.recount()
+		l.retryIn(backoff(retryBackoff, maxRetry, l.failures))
+	}
+}
+
+// giveBack leaves messages to the spool: they are read again.
+func (l *lane) giveBack(rest []kafka.Message) {
+	l.drop()
+	if !l.detached {
+		l.f.detachLocked(l, spool.Offset(rest[0].Offset))
+	}
+	l.next, l.nextTime = spool.Offset(rest[0].Offset), rest[0].Received().UnixNano()
+	l.scan = false
+}
+
+// hold detaches the lane, keeps nothing of it in memory, and alarms.
+func (l *lane) hold(rest []kafka.Message, v kafka.Verdict, now time.Time) {
+	l.giveBack(rest)
+	if l.held {
+		return
+	}
+	l.held, l.heldSince = true, now
+	l.f.log.Error("lane is held; its records wait in the spool", "topic", l.out.topic.Name, "kafka_partition", l.partition,
+		"offset", l.next, "class", v.Class.String(), "reason", v.Reason, "err", v.Err, "hint", v.Hint)
+}
+
+// poisoned handles one record that Kafka will not take: it becomes a dead letter, or it holds its lane. What holds is tried
+// again now and then: the topic's limits may have been changed.
+func (l *lane) poisoned(rest []kafka.Message, v kafka.Verdict, now time.Time) {
+	if l.f.deadLetters != "" {
+		l.giveBack(rest)
+		l.poison = true
+		return
+	}
+	if v.Hint != "" {
+		v.Hint += "; or "
+	}
+	v.Hint += "set dead_letter_stream, which takes such records"
+	l.verdict = v
+	l.hold(rest, v, now)
+	l.retryIn(maxFault)
+}
+
+func (l *lane) recount() {
+	l.bytes = 0
+	for i := range l.pending {
+		l.bytes += l.pending[i].Size()
+	}
+}
+
+// retryIn keeps the lane from sending for d.
+func (l *lane) retryIn(d time.Duration) {
+	l.notBefore = time.Now().Add(d)
+	if l.timer != nil {
+		l.timer.Stop()
+	}
+	l.timer = time.AfterFunc(d, func() {
+		l.f.mu.Lock()
+		l.kick(time.Now())
+		l.f.mu.Unlock()
+		signal(l.f.wakeC)
+		signal(l.f.catchC)
+	})
+}
+
+// backoff doubles from first with each failure, up to longest, and takes a random half off, so that lanes and gateways do
+// not come back together.
+func backoff(first, longest time.Duration, failures int) time.Duration {
+	d := min(first<<min(failures-1, 20), longest)
+	return d/2 + rand.N(d/2+1)
+}

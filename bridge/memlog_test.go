@@ -1,0 +1,240 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/forebay-gateway/forebay/spool"
+)
+
+// memLog is a Log in memory: durable at once, nothing ever goes.
+type memLog struct {
+	mu      sync.Mutex
+	streams map[string][]*memPartition
+	cursors map[string]*memCursor
+	state   map[string]map[string][]byte
+	batch   int // records of a reader's batch
+	fail    error
+	saves   int
+}
+
+type memPartition struct {
+	records []spool.Record
+	start   spool.Offset
+	grown   chan struct{}
+}
+
+func newMemLog(streams map[string]int) *memLog {
+	l := &memLog{
+		streams: make(map[string][]*memPartition), cursors: make(map[string]*memCursor),
+		state: make(map[string]map[string][]byte), batch: 500,
+	}
+	for name, n := range streams {
+		for range n {
+			l.streams[name] = append(l.streams[name], &memPartition{grown: make(chan struct{})})
+		}
+	}
+	return l
+}
+
+// add appends a record to a partition.
+func (l *memLog) add(stream string, partition int, r spool.Record) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := l.streams[stream][partition]
+	r.Partition, r.Offset = uint16(partition), spool.Offset(len(p.records))
+	if r.ReceivedAt == 0 {
+		r.ReceivedAt = time.Now().UnixNano()
+	}
+	p.records = append(p.records, r)
+	close(p.grown)
+	p.grown = make(chan struct{})
+}
+
+func (l *memLog) Streams() []spool.StreamInfo {
+	var out []spool.StreamInfo
+	for _, name := range slices.Sorted(maps.Keys(l.streams)) {
+		out = append(out, spool.StreamInfo{Name: name, Partitions: len(l.streams[name])})
+	}
+	return out
+}
+
+func (l *memLog) Bounds(stream string, partition int) (start, end spool.Offset) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := l.streams[stream][partition]
+	return p.start, spool.Offset(len(p.records))
+}
+
+func (l *memLog) NewReader(stream string, partition int, from spool.Offset) (Reader, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.fail != nil {
+		return nil, l.fail
+	}
+	return &memReader{l: l, p: l.streams[stream][partition], stream: stream, partition: partition, next: from}, nil
+}
+
+type memReader struct {
+	l         *memLog
+	p         *memPartition
+	stream    string
+	partition int
+	next      spool.Offset
+}
+
+func (r *memReader) Next(ctx context.Context) (spool.Batch, error) {
+	for {
+		r.l.mu.Lock()
+		grown := r.p.grown
+		r.l.mu.Unlock()
+		b, ok, err := r.TryNext()
+		if ok || err != nil {
+			return b, err
+		}
+		select {
+		case <-ctx.Done():
+			return spool.Batch{}, ctx.Err()
+		case <-grown:
+		}
+	}
+}
+
+func (r *memReader) TryNext() (spool.Batch, bool, error) {
+	r.l.mu.Lock()
+	defer r.l.mu.Unlock()
+	if r.l.fail != nil {
+		return spool.Batch{}, false, r.l.fail
+	}
+	b := spool.Batch{Stream: r.stream, Partition: r.partition}
+	if r.next < r.p.start {
+		b.Gap = &spool.Gap{From: r.next, To: r.p.start, Reason: spool.GapRetention}
+		r.next = r.p.start
+	}
+	end := min(r.next+spool.Offset(r.l.batch), spool.Offset(len(r.p.records)))
+	if r.next >= end {
+		return spool.Batch{}, false, nil
+	}
+	b.First, b.Next = r.next, end
+	b.Records = r.p.records[r.next:end:end]
+	r.next = end
+	return b, true, nil
+}
+
+func (r *memReader) Seek(o spool.Offset) { r.next = o }
+func (r *memReader) Close()              {}
+
+type memCursor struct {
+	l   *memLog
+	p   []*memPartition
+	pos []spool.Offset
+}
+
+func (l *memLog) OpenCursor(name, stream string, o spool.CursorOptions) (Cursor, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c, ok := l.cursors[name]; ok {
+		return c, nil
+	}
+	c := &memCursor{l: l, p: l.streams[stream], pos: make([]spool.Offset, len(l.streams[stream]))}
+	for i, p := range c.p {
+		c.pos[i] = p.start
+		if o.From == spool.End {
+			c.pos[i] = spool.Offset(len(p.records))
+		}
+	}
+	l.cursors[name] = c
+	return c, nil
+}
+
+func (c *memCursor) Position(partition int) spool.Offset {
+	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
+	return c.pos[partition]
+}
+
+func (c *memCursor) Commit(partition int, next spool.Offset) {
+	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
+	if end := spool.Offset(len(c.p[partition].records)); next > end {
+		panic(fmt.Sprintf("commit %d past the end %d", next, end))
+	}
+	c.pos[partition] = max(c.pos[partition], next)
+}
+
+func (c *memCursor) Flush(context.Context) error { return nil }
+
+func (l *memLog) Load(space string, fn func(key string, value []byte) error) error {
+	l.mu.Lock()
+	entries := maps.Clone(l.state[space])
+	l.mu.Unlock()
+	for _, k := range slices.Sorted(maps.Keys(entries)) {
+		if err := fn(k, entries[k]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *memLog) Append(_ context.Context, e spool.Entry) error {
+	l.mu.Lock()
+	if l.fail != nil {
+		defer l.mu.Unlock()
+		return l.fail
+	}
+	for _, c := range e.Changes {
+		l.saves++
+		if l.state[c.Space] == nil {
+			l.state[c.Space] = make(map[string][]byte)
+		}
+		if c.Value == nil {
+			delete(l.state[c.Space], c.Key)
+		} else {
+			l.state[c.Space][c.Key] = c.Value
+		}
+	}
+	l.mu.Unlock()
+	if e.Record != nil {
+		if l.streams[e.Stream] == nil {
+			return errors.New("no such stream")
+		}
+		l.add(e.Stream, 0, *e.Record)
+	}
+	if e.Done != nil {
+		go e.Done.Durable(e.Record, nil)
+	}
+	return nil
+}
+
+// crashed is the log as another process finds it after kill -9: with the positions of so long ago as the cursor may lag.
+func (l *memLog) clone() *memLog {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := &memLog{
+		streams: make(map[string][]*memPartition), cursors: make(map[string]*memCursor),
+		state: make(map[string]map[string][]byte), batch: l.batch,
+	}
+	for name, ps := range l.streams {
+		for _, p := range ps {
+			c.streams[name] = append(c.streams[name], &memPartition{records: slices.Clone(p.records), start: p.start, grown: make(chan struct{})})
+		}
+	}
+	for name, cur := range l.cursors {
+		nc := &memCursor{l: c, pos: slices.Clone(cur.pos)}
+		for stream, ps := range l.streams {
+			if len(ps) > 0 && len(cur.p) > 0 && ps[0] == cur.p[0] {
+				nc.p = c.streams[stream]
+			}
+		}
+		c.cursors[name] = nc
+	}
+	for space, kv := range l.state {
+		c.state[space] = maps.Clone(kv)
+	}
+	return c
+}

@@ -1,0 +1,149 @@
+package bridge
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/forebay-gateway/forebay/bridge/kafka"
+	"github.com/forebay-gateway/forebay/spool"
+)
+
+// counts are a route's counters.
+type counts struct {
+	sent         atomic.Uint64 // acknowledged by all in-sync replicas
+	sentBytes    atomic.Uint64
+	retried      atomic.Uint64
+	errors       [5]atomic.Uint64 // by class
+	skipped      atomic.Uint64
+	expired      atomic.Uint64
+	detached     atomic.Uint64
+	deadLettered atomic.Uint64
+
+	mu   sync.Mutex
+	gaps map[string]uint64 // offsets, by reason
+}
+
+func (c *counts) acked(records, bytes int) {
+	c.sent.Add(uint64(records))
+	c.sentBytes.Add(uint64(bytes))
+}
+
+func (c *counts) failed(class kafka.Class, records int) {
+	c.errors[class].Add(1)
+	c.retried.Add(uint64(records))
+}
+
+func (c *counts) gap(reason string, offsets uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gaps == nil {
+		c.gaps = make(map[string]uint64)
+	}
+	c.gaps[reason] += offsets
+}
+
+func (c *counts) gapOffsets() map[string]uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := map[string]uint64{spool.GapRetention: 0, spool.GapDropped: 0, spool.GapDamaged: 0}
+	for k, v := range c.gaps {
+		out[k] = v
+	}
+	return out
+}
+
+// collector shows the bridge as it is when it is asked: the series of a route are there from its start and go with it.
+type collector struct{ b *Bridge }
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("forebay_bridge_"+name, help, labels, nil)
+}
+
+var (
+	descSent      = desc("sent_records_total", "Records acknowledged by all in-sync replicas.", "route")
+	descSentBytes = desc("sent_bytes_total", "Payload bytes of the records acknowledged.", "route")
+	descRetried   = desc("retried_records_total", "Records sent again after their flight came back without an acknowledgement.", "route")
+	descErrors    = desc("errors_total", "Flights that came back with an error, by class: retry, shrink, poison, fault, dead.", "route", "class")
+	descSkipped   = desc("skipped_records_total", "Records that no filter of the route takes.", "route")
+	descExpired   = desc("expired_records_total", "Records left out because their time was over before they were sent.", "route")
+	descDead      = desc("dead_letters_total", "Records that Kafka will not take and that are in the dead-letter stream.", "route")
+	descGaps      = desc("gap_offsets_total", "Offsets that were gone before the route came to them.", "route", "reason")
+	descDetaches  = desc("lane_detaches_total", "Times a lane was left to the catch-up because it held the others.", "route")
+	descDetached  = desc("detached_lanes", "Lanes that catch up on their own.", "route")
+	descHeld      = desc("held_lanes", "Lanes held by a fault or a bad record: somebody has to act.", "route")
+	descLag       = desc("lag_records", "Durable offsets from the oldest one not delivered to the log end.", "route")
+	descLagTime   = desc("lag_seconds", "Age of the oldest record that is not delivered.", "route")
+	descInFlight  = desc("in_flight_records", "Records sent and not acknowledged.", "route")
+	descBuffered  = desc("buffered_bytes", "Memory of records in lanes, sent ones included.", "route")
+	descStuck     = desc("stuck", "1 when the route has something to deliver and does not.", "route")
+
+	descUp       = desc("upstream_up", "1 when the upstream gave its last sign of life and none of its death since.", "upstream")
+	descConnErrs = desc("upstream_connection_errors_total", "Failed connections, reads and writes, by reason.", "upstream", "reason")
+	descRebuilds = desc("upstream_rebuilds_total", "Times the producer was built anew.", "upstream")
+	descTorn     = desc("upstream_torn_records_total", "Records acknowledged before an earlier one of their flight; has to stay 0.", "upstream")
+	descThrottle = desc("upstream_throttle_seconds_total", "Time that brokers asked this client to wait.", "upstream")
+)
+
+// Describe implements prometheus.Collector.
+func (c collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		descSent, descSentBytes, descRetried, descErrors, descSkipped, descExpired, descDead, descGaps, descDetaches, descDetached,
+		descHeld, descLag, descLagTime, descInFlight, descBuffered, descStuck, descUp, descConnErrs, descRebuilds, descTorn, descThrottle,
+	} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c collector) Collect(ch chan<- prometheus.Metric) {
+	counter := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
+	}
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	stuck := make(map[string]float64)
+	for _, h := range c.b.Health() {
+		if h.State == Stuck {
+			stuck[h.Route] = 1
+		}
+	}
+	for _, s := range c.b.Stats() {
+		counter(descSent, float64(s.Sent), s.Route)
+		counter(descSentBytes, float64(s.SentBytes), s.Route)
+		counter(descRetried, float64(s.Retried), s.Route)
+		for _, class := range kafka.Classes {
+			counter(descErrors, float64(s.Errors[class.String()]), s.Route, class.String())
+		}
+		counter(descSkipped, float64(s.Skipped), s.Route)
+		counter(descExpired, float64(s.Expired), s.Route)
+		counter(descDead, float64(s.DeadLettered), s.Route)
+		for reason, n := range s.Gaps {
+			counter(descGaps, float64(n), s.Route, reason)
+		}
+		counter(descDetaches, float64(s.Detaches), s.Route)
+		gauge(descDetached, float64(s.DetachedLanes), s.Route)
+		gauge(descHeld, float64(s.HeldLanes), s.Route)
+		gauge(descLag, float64(s.Lag), s.Route)
+		gauge(descLagTime, s.LagAge.Seconds(), s.Route)
+		gauge(descInFlight, float64(s.InFlight), s.Route)
+		gauge(descBuffered, float64(s.BufferedBytes), s.Route)
+		gauge(descStuck, stuck[s.Route], s.Route)
+	}
+	for _, u := range c.b.upstreams {
+		s := u.Status()
+		up := 0.0
+		if s.Up {
+			up = 1
+		}
+		gauge(descUp, up, u.Name())
+		for reason, n := range s.ConnErrors {
+			counter(descConnErrs, float64(n), u.Name(), reason)
+		}
+		counter(descRebuilds, float64(s.Rebuilds), u.Name())
+		counter(descTorn, float64(s.Torn), u.Name())
+		counter(descThrottle, s.Throttled.Seconds(), u.Name())
+	}
+}
