@@ -105,6 +105,10 @@ func decompress(c Codec, stored []byte, rawLen int) ([]byte, error) {
 		}
 		out, err = s2.Decode(make([]byte, rawLen), stored)
 	case CodecZstd:
+		var h zstd.Header // EncodeAll writes the size: look before memory for it is taken
+		if herr := h.Decode(stored); herr != nil || !h.HasFCS || h.FrameContentSize != uint64(rawLen) {
+			return nil, errors.Join(errLength, herr)
+		}
 		out, err = zstdDecoder().DecodeAll(stored, make([]byte, 0, rawLen))
 	default:
 		return nil, fmt.Errorf("%w: %v", ErrUnsupported, c)
