@@ -1,0 +1,129 @@
+package mqtt
+
+import (
+	"sync"
+
+	"github.com/mochi-mqtt/server/v2/packets"
+)
+
+// ackWindow holds the acknowledgements that a connection owes for QoS 1 and 2 publishes, in the order of the packets.
+// An answer that is known at once (a refusal, a repeated QoS 2 publish) still waits for those before it.
+type ackWindow struct {
+	mu    sync.Mutex
+	cond  *sync.Cond // made by the reader when it waits
+	slots []ackSlot
+	base  uint64 // number of slots[0]
+	open  int    // publishes of this connection without a final answer: Receive Maximum bounds it (MQTT 5, 4.9)
+	ended bool
+}
+
+type ackSlot struct {
+	pid    uint16
+	kind   byte // packets.Puback or packets.Pubrec
+	reason byte
+	done   bool
+}
+
+// add reserves the next answer and returns its number. counted is false for a repeated QoS 2 publish of this connection,
+// which already counts against Receive Maximum.
+func (w *ackWindow) add(kind byte, pid uint16, counted bool) uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.slots = append(w.slots, ackSlot{pid: pid, kind: kind})
+	if counted {
+		w.open++
+	}
+	return w.base + uint64(len(w.slots)) - 1
+}
+
+// resolve sets the answer with that number and passes all answers that may leave now to emit, in order. emit is called
+// under the window's lock, so that answers of two goroutines cannot change places.
+func (w *ackWindow) resolve(n uint64, reason byte, emit func(ackSlot)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n < w.base {
+		return
+	}
+	s := &w.slots[n-w.base]
+	s.done, s.reason = true, reason
+	w.emitLocked(emit)
+}
+
+// resolvePID sets all open PUBRECs for an identifier: a publish and its repetitions have one outcome.
+func (w *ackWindow) resolvePID(pid uint16, reason byte, emit func(ackSlot)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range w.slots {
+		if s := &w.slots[i]; s.kind == packets.Pubrec && s.pid == pid && !s.done {
+			s.done, s.reason = true, reason
+		}
+	}
+	w.emitLocked(emit)
+}
+
+func (w *ackWindow) emitLocked(emit func(ackSlot)) {
+	n := 0
+	for n < len(w.slots) && w.slots[n].done {
+		s := w.slots[n]
+		if !w.ended {
+			emit(s)
+		}
+		// A PUBACK is the end of a QoS 1 publish, an error in a PUBREC that of a QoS 2 one; else PUBCOMP is.
+		if s.kind == packets.Puback || s.reason >= 0x80 {
+			w.open--
+		}
+		n++
+	}
+	if n == 0 {
+		return
+	}
+	w.base += uint64(n)
+	if n == len(w.slots) {
+		w.slots = w.slots[:0]
+		if cap(w.slots) > 16 {
+			w.slots = nil
+		}
+	} else {
+		w.slots = w.slots[:copy(w.slots, w.slots[n:])]
+	}
+	if w.cond != nil {
+		w.cond.Broadcast()
+	}
+}
+
+// completed counts a PUBCOMP for a publish of this connection.
+func (w *ackWindow) completed() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.open--
+}
+
+// outstanding is how many publishes have no final answer.
+func (w *ackWindow) outstanding() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.open
+}
+
+// wait blocks the reader while limit answers are owed. PUBRELs are read after it, so that a publish that waits only for
+// its PUBREL must not count here.
+func (w *ackWindow) wait(limit int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for len(w.slots) >= limit && !w.ended {
+		if w.cond == nil {
+			w.cond = sync.NewCond(&w.mu)
+		}
+		w.cond.Wait()
+	}
+}
+
+// end lets nothing leave any more and frees the reader.
+func (w *ackWindow) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ended = true
+	if w.cond != nil {
+		w.cond.Broadcast()
+	}
+}

@@ -1,0 +1,209 @@
+package mqtt
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/forebay-gateway/forebay/gateway/unit"
+)
+
+// The types of a listener.
+const (
+	ListenerTCP       = "tcp"
+	ListenerWebSocket = "websocket"
+)
+
+// Config is what an operator sets.
+type Config struct {
+	// Addresses where clients connect.
+	Listeners []ListenerConfig `yaml:"listeners"`
+
+	// Largest packet that a client may send; told to MQTT 5 clients.
+	MaxPacketSize unit.Bytes `yaml:"max_packet_size"`
+
+	// Largest CONNECT, will included. Smaller than max_packet_size, because its sender is not known yet.
+	MaxConnectSize unit.Bytes `yaml:"max_connect_size"`
+
+	// QoS 1 and 2 publishes of one connection that may wait for their acknowledgement at once. MQTT 5 clients are told;
+	// a 3.1.1 connection at the limit is not read until there is room.
+	ReceiveMaximum int `yaml:"receive_maximum"`
+
+	// QoS 1 and 2 deliveries to one client that may be unacknowledged at once; a client may ask for fewer.
+	MaxInflight int `yaml:"max_inflight"`
+
+	// Deliveries to one connected client that wait in memory for room in its window. Beyond it they are read from the
+	// spool when the client is ready for them.
+	MaxQueued int `yaml:"max_queued"`
+
+	// Output waiting for one connection. When it is full, QoS 0 messages for it are dropped and counted, QoS 1 and 2 stay
+	// in the spool.
+	OutputBuffer unit.Bytes `yaml:"output_buffer"`
+
+	// Topic aliases that an MQTT 5 client may use on one connection; 0 is none.
+	TopicAliasMaximum int `yaml:"topic_alias_maximum"`
+
+	// Longest keep-alive; MQTT 5 clients that ask for more, or for none, are given this. 0 accepts what they ask for.
+	MaxKeepAlive unit.Duration `yaml:"max_keep_alive"`
+
+	// Time in which a new connection has to send its CONNECT.
+	ConnectTimeout unit.Duration `yaml:"connect_timeout"`
+
+	// Time in which a connection has to take some of the bytes written to it, or it is closed.
+	WriteTimeout unit.Duration `yaml:"write_timeout"`
+
+	// How long the connection of an MQTT 3.1.1 client, which cannot be told that there is no room, is kept waiting for
+	// room before it is closed without an acknowledgement.
+	FullHold unit.Duration `yaml:"full_hold"`
+
+	// Longest session expiry; longer ones are cut to it, those of MQTT 3.1.1 clients without CleanSession too. 0 is no limit.
+	SessionExpiryMax unit.Duration `yaml:"session_expiry_max"`
+
+	// Subscriptions of one client; 0 is no limit.
+	MaxSubscriptions int `yaml:"max_subscriptions"`
+
+	// Topics with a retained message; 0 is no limit.
+	MaxRetained int `yaml:"max_retained"`
+
+	// Time between two checkpoints of a session's position. After a crash, QoS 1 deliveries of that time may be repeated.
+	CheckpointInterval unit.Duration `yaml:"checkpoint_interval"`
+
+	// Sessions that are served from the spool at the same time, because they were offline or are slow.
+	CatchUpWorkers int `yaml:"catch_up_workers"`
+}
+
+// ListenerConfig is one address where clients connect.
+type ListenerConfig struct {
+	// Name of the listener in logs and metrics.
+	Name string `yaml:"name"`
+
+	// Type: tcp or websocket.
+	Type string `yaml:"type"`
+
+	// Address, host:port. There is no authentication yet: keep it on a loopback or trusted network.
+	Address string `yaml:"address"`
+
+	// Path of the WebSocket. Only for type websocket.
+	Path string `yaml:"path"`
+
+	// Origins that a browser may come from, such as https://example.com; "*" is any. Empty: the host of the request only.
+	// Clients that are no browsers send none and are not asked. Only for type websocket.
+	Origins []string `yaml:"origins"`
+
+	// Connections at the same time; 0 is no limit.
+	MaxConnections int `yaml:"max_connections"`
+}
+
+// DefaultConfig is the configuration of an empty file.
+func DefaultConfig() Config {
+	return Config{
+		Listeners: []ListenerConfig{
+			{Name: "tcp", Type: ListenerTCP, Address: "127.0.0.1:1883"},
+			{Name: "websocket", Type: ListenerWebSocket, Address: "127.0.0.1:8083", Path: "/mqtt"},
+		},
+		MaxPacketSize:      1 << 20,
+		MaxConnectSize:     64 << 10,
+		ReceiveMaximum:     1024,
+		MaxInflight:        1024,
+		MaxQueued:          1000,
+		OutputBuffer:       1 << 20,
+		TopicAliasMaximum:  32,
+		MaxKeepAlive:       unit.Duration(time.Hour),
+		ConnectTimeout:     unit.Duration(10 * time.Second),
+		WriteTimeout:       unit.Duration(20 * time.Second),
+		FullHold:           unit.Duration(5 * time.Second),
+		SessionExpiryMax:   unit.Duration(7 * 24 * time.Hour),
+		MaxSubscriptions:   1000,
+		MaxRetained:        1_000_000,
+		CheckpointInterval: unit.Duration(100 * time.Millisecond),
+		CatchUpWorkers:     4,
+	}
+}
+
+// Validate reports everything that is wrong, each with the key that has to change.
+func (c Config) Validate() error {
+	var errs []error
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	between := func(key string, v, low, high int) {
+		if v < low || v > high {
+			fault("%s: %d is not between %d and %d", key, v, low, high)
+		}
+	}
+	size := func(key string, v, low, high unit.Bytes) {
+		if v < low || v > high {
+			fault("%s: %v is not between %v and %v", key, v, low, high)
+		}
+	}
+	span := func(key string, v unit.Duration, low, high time.Duration) {
+		if v.Std() < low || v.Std() > high {
+			fault("%s: %v is not between %v and %v", key, v, unit.Duration(low), unit.Duration(high))
+		}
+	}
+
+	names := make(map[string]int)
+	for i, l := range c.Listeners {
+		key := fmt.Sprintf("listeners[%d]", i)
+		if j, ok := names[l.Name]; ok {
+			fault("%s.name: %q is already the name of listeners[%d]", key, l.Name, j)
+		}
+		names[l.Name] = i
+		l.validate(func(format string, args ...any) { fault(key+format, args...) })
+	}
+	size("max_packet_size", c.MaxPacketSize, 1<<10, maxPacketSize)
+	size("max_connect_size", c.MaxConnectSize, 256, c.MaxPacketSize)
+	between("receive_maximum", c.ReceiveMaximum, 1, 65535)
+	between("max_inflight", c.MaxInflight, 1, maxWindow)
+	between("max_queued", c.MaxQueued, 0, 1<<20)
+	size("output_buffer", c.OutputBuffer, 4<<10, 1<<30)
+	between("topic_alias_maximum", c.TopicAliasMaximum, 0, 65535)
+	span("max_keep_alive", c.MaxKeepAlive, 0, 65535*time.Second)
+	span("connect_timeout", c.ConnectTimeout, 100*time.Millisecond, time.Hour)
+	span("write_timeout", c.WriteTimeout, 100*time.Millisecond, time.Hour)
+	span("full_hold", c.FullHold, 0, time.Hour)
+	if c.SessionExpiryMax < 0 {
+		fault("session_expiry_max: %v is negative", c.SessionExpiryMax)
+	}
+	if c.MaxSubscriptions < 0 {
+		fault("max_subscriptions: %d is negative", c.MaxSubscriptions)
+	}
+	if c.MaxRetained < 0 {
+		fault("max_retained: %d is negative", c.MaxRetained)
+	}
+	span("checkpoint_interval", c.CheckpointInterval, 10*time.Millisecond, time.Minute)
+	between("catch_up_workers", c.CatchUpWorkers, 1, 256)
+	return errors.Join(errs...)
+}
+
+const (
+	maxPacketSize = 256 << 20 // the protocol's own limit: a length of four bytes of seven bits
+	maxWindow     = 16384     // half of what packet identifiers in order can tell apart, see flights
+)
+
+func (l ListenerConfig) validate(fault func(string, ...any)) {
+	if l.Name == "" {
+		fault(".name: is missing")
+	}
+	if _, _, err := net.SplitHostPort(l.Address); err != nil {
+		fault(".address: %q is not host:port", l.Address)
+	}
+	if l.MaxConnections < 0 {
+		fault(".max_connections: %d is negative", l.MaxConnections)
+	}
+	switch l.Type {
+	case ListenerTCP:
+		if l.Path != "" {
+			fault(".path: a tcp listener has none")
+		}
+		if len(l.Origins) > 0 {
+			fault(".origins: a tcp listener has none")
+		}
+	case ListenerWebSocket:
+		if !strings.HasPrefix(l.Path, "/") {
+			fault(".path: %q does not start with /", l.Path)
+		}
+	default:
+		fault(".type: %q is neither %s nor %s", l.Type, ListenerTCP, ListenerWebSocket)
+	}
+}

@@ -1,0 +1,278 @@
+package mqtt
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mochi-mqtt/server/v2/packets"
+
+	"github.com/forebay-gateway/forebay/mqtt/wire"
+)
+
+const (
+	// lastWrite is how long a connection that is being closed may take to read the last packet.
+	lastWrite = time.Second
+
+	// linger is how long the rest of what the client sends is read and thrown away after its connection was closed for a
+	// fault: closing a socket with unread bytes resets it, and the client would not see the last packet.
+	linger = 500 * time.Millisecond
+)
+
+// conn is one network connection. Its reader goroutine runs serve; everything else is done by others on what stands here.
+type conn struct {
+	srv    *Server
+	lst    *listener
+	nc     net.Conn
+	dec    *wire.Decoder
+	out    output
+	acks   ackWindow
+	cancel context.CancelFunc
+
+	// What the CONNECT said; set before the session knows the connection.
+	peer           wire.Peer
+	sess           *session
+	userName       string
+	receiveMaximum int           // deliveries that the client takes at once
+	keepAlive      time.Duration // 0 is none
+
+	// Of the reader.
+	aliases  []string // topic alias - 1 → topic
+	deadline time.Time
+	polite   bool // the client sent DISCONNECT with a reason that drops the will
+
+	// Of the log's commit goroutine.
+	inGroup bool // in Server.inGroup
+
+	marked atomic.Bool // in a distributor's list of connections to flush
+
+	mu    sync.Mutex
+	cause error // why it ends; the first one counts
+}
+
+func (srv *Server) newConn(lst *listener, nc net.Conn) *conn {
+	c := &conn{srv: srv, lst: lst, nc: nc}
+	c.out = output{c: nc, on: c, timeout: srv.cfg.WriteTimeout.Std()}
+	c.dec = wire.NewDecoder(nc, wire.Limits{
+		Connect: uint32(srv.cfg.MaxConnectSize),
+		Packet:  uint32(srv.cfg.MaxPacketSize),
+	})
+	return c
+}
+
+// serve reads the connection until it ends.
+func (c *conn) serve() {
+	ctx, cancel := context.WithCancel(context.Background())
+	c.cancel = cancel
+	defer cancel()
+	defer c.end()
+	defer func() {
+		// A client must never end the process, whatever it found in our code.
+		if v := recover(); v != nil {
+			c.srv.metrics.panics.Inc()
+			c.srv.log.Error("panic on a connection", "listener", c.lst.cfg.Name, "remote", c.nc.RemoteAddr().String(),
+				"client", c.clientID(), "panic", v, "stack", string(debug.Stack()))
+			c.closeFor(errors.New("internal fault"))
+		}
+	}()
+	if err := c.connect(ctx); err != nil {
+		return
+	}
+	c.readLoop(ctx)
+}
+
+func (c *conn) readLoop(ctx context.Context) {
+	for {
+		c.extendDeadline()
+		p, err := c.dec.Read()
+		if err != nil {
+			c.closeFor(err)
+			return
+		}
+		c.out.waitRoom(2 * c.srv.outputLimit)
+		if ctx.Err() != nil || !c.handle(ctx, p) {
+			return
+		}
+	}
+}
+
+// handle deals with one packet; false ends the connection.
+func (c *conn) handle(ctx context.Context, p wire.Packet) bool {
+	switch p := p.(type) {
+	case *wire.Publish:
+		return c.publish(ctx, p)
+	case *wire.Ack:
+		if p.Kind == packets.Pubrel {
+			return c.released(ctx, p)
+		}
+		c.acknowledged(p)
+	case *wire.Subscribe:
+		c.subscribe(p)
+	case *wire.Unsubscribe:
+		c.unsubscribe(p)
+	case *wire.Pingreq:
+		c.pingresp()
+		c.out.wake()
+	case *wire.Disconnect:
+		c.goodbye(p)
+		return false
+	default: // AUTH without an authentication method in CONNECT (MQTT 5, 4.12)
+		c.closeFor(protocolError("no authentication method was agreed on"))
+		return false
+	}
+	return true
+}
+
+func protocolError(detail string) error {
+	return &wire.Error{Code: packets.ErrProtocolViolation, Detail: detail, Version: wire.Version5}
+}
+
+// extendDeadline gives the client one and a half keep-alives (MQTT 5, 3.1.2-22), a tenth more at most: so the timer is
+// not set for each packet.
+func (c *conn) extendDeadline() {
+	if c.keepAlive == 0 {
+		return
+	}
+	now := time.Now()
+	if c.deadline.Sub(now) > c.keepAlive*3/2 {
+		return
+	}
+	c.deadline = now.Add(c.keepAlive * 16 / 10)
+	_ = c.nc.SetReadDeadline(c.deadline)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cause != nil { // closeFor may have set its own meanwhile
+		_ = c.nc.SetReadDeadline(time.Unix(1, 0))
+	}
+}
+
+// goodbye deals with a DISCONNECT.
+func (c *conn) goodbye(p *wire.Disconnect) {
+	s := c.sess
+	if p.HasSessionExpiry {
+		s.mu.Lock()
+		if s.conn == c {
+			if s.expiry == 0 && p.SessionExpiry != 0 { // MQTT 5, 3.14.2.2.2
+				s.mu.Unlock()
+				c.closeFor(protocolError("session expiry cannot be raised from zero"))
+				return
+			}
+			s.expiry = c.srv.capExpiry(p.SessionExpiry)
+		}
+		s.mu.Unlock()
+	}
+	c.polite = p.Reason != reasonDisconnectWithWill
+	c.mu.Lock()
+	if c.cause == nil {
+		c.cause = io.EOF
+	}
+	c.mu.Unlock()
+	c.out.finish(nil, lastWrite)
+}
+
+// closeFor ends the connection: tells the client the reason where the protocol has a way, lets the reader and everybody
+// who waits for the connection go. It never blocks, may be called by anybody, and only the first call counts.
+func (c *conn) closeFor(err error) {
+	c.mu.Lock()
+	if c.cause != nil {
+		c.mu.Unlock()
+		return
+	}
+	c.cause = err
+	c.mu.Unlock()
+	switch {
+	case lost(err) || c.sess == nil:
+		c.out.abort()
+	default:
+		c.srv.metrics.closed(reasonOf(err))
+		c.disconnect(reasonOf(err), detail(err))
+	}
+	c.acks.end()
+	if c.cancel != nil {
+		c.cancel()
+	}
+	_ = c.nc.SetReadDeadline(time.Unix(1, 0)) // long ago: the reader returns
+}
+
+// detail is what a client may know of an error.
+func detail(err error) string {
+	var we *wire.Error
+	if errors.As(err, &we) {
+		return we.Detail
+	}
+	return ""
+}
+
+// end runs when the reader is done.
+func (c *conn) end() {
+	c.closeFor(io.EOF)
+	c.acks.end()
+	c.mu.Lock()
+	cause := c.cause
+	c.mu.Unlock()
+	if c.sess != nil {
+		c.srv.detach(c, c.polite)
+	}
+	if !lost(cause) {
+		c.drain()
+	}
+	c.srv.gone(c)
+	c.srv.log.LogAttrs(context.Background(), slog.LevelDebug, "connection closed",
+		slog.String("listener", c.lst.cfg.Name), slog.String("client", c.clientID()), slog.Any("err", cause))
+}
+
+// drain throws away what the client still sends, see linger.
+func (c *conn) drain() {
+	_ = c.nc.SetReadDeadline(time.Now().Add(linger))
+	_, _ = io.CopyN(io.Discard, c.nc, 256<<10)
+	c.out.abort()
+}
+
+func (c *conn) clientID() string {
+	if c.sess == nil {
+		return ""
+	}
+	return c.sess.id
+}
+
+func (c *conn) client() Client {
+	return Client{ID: c.sess.id, UserName: c.userName, Listener: c.lst.cfg.Name, Remote: c.nc.RemoteAddr()}
+}
+
+// writeFailed, hasRoom and written make the connection the owner of its output.
+func (c *conn) writeFailed(err error) {
+	var ne net.Error
+	if errors.As(err, &ne) && ne.Timeout() {
+		c.srv.metrics.writeTimeouts.Inc()
+		err = errWriteTimeout
+	}
+	c.closeFor(errors.Join(net.ErrClosed, err))
+}
+
+func (c *conn) hasRoom() {
+	s := c.sess
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn != c {
+		return
+	}
+	if s.backlogLocked() {
+		s.srv.catchUp.schedule(s)
+	}
+	for _, g := range s.groups {
+		if g.starved.Load() {
+			s.srv.catchUp.schedule(g)
+		}
+	}
+}
+
+func (c *conn) written(n int) { c.srv.metrics.bytesOut.Add(float64(n)) }

@@ -1,0 +1,51 @@
+package mqtt
+
+import (
+	"context"
+
+	"github.com/forebay-gateway/forebay/spool"
+)
+
+// Log is what the engine needs of the durable log. *spool.Spool gives it through SpoolLog.
+type Log interface {
+	// Append queues an entry; see spool.Spool.Append. It may block, and the order of acceptance is the order in the log.
+	Append(ctx context.Context, e spool.Entry) error
+
+	// OnGroup registers fn to run after all completions of a commit group, on the goroutine that ran them.
+	OnGroup(fn func())
+
+	// Load reads a space of durable state. It is called before anything is appended to the space.
+	Load(space string, fn func(key string, value []byte) error) error
+
+	Streams() []spool.StreamInfo
+	StreamFor(topic string) string
+	Bounds(stream string, partition int) (start, end spool.Offset)
+	NewReader(stream string, partition int, from spool.Offset) (LogReader, error)
+}
+
+// LogReader reads durable records of one partition in order of their offsets. One goroutine uses it at a time.
+type LogReader interface {
+	// Next waits for records. It returns spool.ErrClosed when the log is closed.
+	Next(ctx context.Context) (spool.Batch, error)
+
+	// TryNext does not wait: false means that the reader is at the durable end.
+	TryNext() (spool.Batch, bool, error)
+
+	Seek(o spool.Offset)
+	Offset() spool.Offset
+	Close()
+}
+
+// spoolLog narrows *spool.Spool to Log.
+type spoolLog struct{ *spool.Spool }
+
+// SpoolLog returns s as the engine's log.
+func SpoolLog(s *spool.Spool) Log { return spoolLog{s} }
+
+func (l spoolLog) NewReader(stream string, partition int, from spool.Offset) (LogReader, error) {
+	r, err := l.Spool.NewReader(stream, partition, from)
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}

@@ -1,0 +1,163 @@
+package mqtt
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+)
+
+// Reasons of a dropped message.
+const (
+	dropBufferFull = "buffer_full"      // QoS 0, the subscriber does not read fast enough
+	dropTooLarge   = "packet_too_large" // above the subscriber's Maximum Packet Size
+	dropExpired    = "expired"          // its time was over, or retention has removed it, before it could be sent
+	dropRefused    = "refused"          // the subscriber answered with an error
+	dropRefusedIn  = "publish_refused"  // a publish that was not allowed or not valid
+	dropNotStored  = "not_stored"       // a QoS 0 publish for which the spool had no room
+)
+
+var dropReasons = []string{dropBufferFull, dropTooLarge, dropExpired, dropRefused, dropRefusedIn, dropNotStored}
+
+type metrics struct {
+	reg  prometheus.Registerer
+	list []prometheus.Collector
+
+	connections   *prometheus.GaugeVec
+	sessions      prometheus.Gauge
+	subscriptions prometheus.Gauge
+	connects      prometheus.Counter
+	takenOver     prometheus.Counter
+	expired       prometheus.Counter
+	received      [3]prometheus.Counter
+	sent          [3]prometheus.Counter
+	acked         [3]prometheus.Counter
+	repeated      prometheus.Counter
+	dropped       map[string]prometheus.Counter
+	refusals      *prometheus.CounterVec
+	closes        *prometheus.CounterVec
+	fellBehind    prometheus.Counter
+	gapRecords    prometheus.Counter
+	held          prometheus.Counter
+	wills         prometheus.Counter
+	writeTimeouts prometheus.Counter
+	acceptErrors  prometheus.Counter
+	overLimit     prometheus.Counter
+	panics        prometheus.Counter
+	bytesOut      prometheus.Counter
+}
+
+func newMetrics(srv *Server, reg prometheus.Registerer) (*metrics, error) {
+	m := &metrics{reg: reg, dropped: make(map[string]prometheus.Counter)}
+	counter := func(name, help string) prometheus.Counter {
+		c := prometheus.NewCounter(prometheus.CounterOpts{Name: "forebay_mqtt_" + name, Help: help})
+		m.list = append(m.list, c)
+		return c
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: "forebay_mqtt_" + name, Help: help})
+		m.list = append(m.list, g)
+		return g
+	}
+	vec := func(name, help, label string) *prometheus.CounterVec {
+		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "forebay_mqtt_" + name, Help: help}, []string{label})
+		m.list = append(m.list, v)
+		return v
+	}
+	byQoS := func(name, help string) (list [3]prometheus.Counter) {
+		v := vec(name, help, "qos")
+		for q := range list {
+			list[q] = v.WithLabelValues(strconv.Itoa(q))
+		}
+		return list
+	}
+
+	m.connections = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "forebay_mqtt_connections", Help: "Open connections.",
+	}, []string{"listener"})
+	m.list = append(m.list, m.connections)
+	for _, l := range srv.cfg.Listeners {
+		m.connections.WithLabelValues(l.Name)
+	}
+	m.sessions = gauge("sessions", "Sessions, connected or not.")
+	m.subscriptions = gauge("subscriptions", "Subscriptions of all sessions.")
+	m.connects = counter("connects_total", "Connections that got a session.")
+	m.takenOver = counter("taken_over_total", "Connections that ended because their client connected again.")
+	m.expired = counter("sessions_expired_total", "Sessions that ended by their expiry.")
+	m.received = byQoS("received_total", "PUBLISH packets from clients.")
+	m.sent = byQoS("sent_total", "PUBLISH packets to clients, repetitions excepted.")
+	m.acked = byQoS("acknowledged_total", "Deliveries that clients acknowledged.")
+	m.repeated = counter("repeated_total", "QoS 2 publishes that had been received before.")
+	drops := vec("dropped_total", "Messages that were not stored or not delivered.", "reason")
+	for _, r := range dropReasons {
+		m.dropped[r] = drops.WithLabelValues(r)
+	}
+	m.refusals = vec("refused_total", "Refusals sent to clients, by reason code.", "reason")
+	m.closes = vec("closed_total", "Connections closed by the gateway, by reason code.", "reason")
+	m.fellBehind = counter("fell_behind_total", "Times that a subscriber left the live tail to be served from the spool.")
+	m.gapRecords = counter("gap_records_total", "Offsets that were gone from the spool before a subscriber had read them.")
+	m.held = counter("held_total", "Publishes of MQTT 3.1.1 clients that waited for room in the spool.")
+	m.wills = counter("wills_total", "Wills published.")
+	m.writeTimeouts = counter("write_timeouts_total", "Connections closed because the client did not read.")
+	m.acceptErrors = counter("accept_errors_total", "Failed attempts to take a new connection.")
+	m.overLimit = counter("over_limit_total", "Connections refused by max_connections.")
+	m.panics = counter("panics_total", "Faults of the gateway that ended one connection.")
+	m.bytesOut = counter("sent_bytes_total", "Bytes written to clients.")
+	retained := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "forebay_mqtt_retained", Help: "Topics with a retained message.",
+	}, func() float64 { return float64(srv.retained.len()) })
+	m.list = append(m.list, retained)
+
+	for i, c := range m.list {
+		if err := reg.Register(c); err != nil {
+			for _, done := range m.list[:i] {
+				reg.Unregister(done)
+			}
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func (m *metrics) unregister() {
+	for _, c := range m.list {
+		m.reg.Unregister(c)
+	}
+}
+
+func (m *metrics) drop(reason string) { m.dropped[reason].Inc() }
+
+// refused and closed count by reason code: a set that the standard knows.
+func (m *metrics) refused(reason byte) {
+	m.refusals.WithLabelValues(fmt.Sprintf("0x%02X", reason)).Inc()
+}
+
+func (m *metrics) closed(reason byte) {
+	m.closes.WithLabelValues(fmt.Sprintf("0x%02X", reason)).Inc()
+}
+
+func (m *metrics) stats() Stats {
+	st := Stats{Dropped: make(map[string]uint64)}
+	for q := range st.Received {
+		st.Received[q] = value(m.received[q])
+		st.Sent[q] = value(m.sent[q])
+		st.Acknowledged[q] = value(m.acked[q])
+	}
+	for reason, c := range m.dropped {
+		st.Dropped[reason] = value(c)
+	}
+	st.Subscriptions = int(value(m.subscriptions))
+	return st
+}
+
+func value(c prometheus.Metric) uint64 {
+	var out dto.Metric
+	if c.Write(&out) != nil {
+		return 0
+	}
+	if g := out.GetGauge(); g != nil {
+		return uint64(g.GetValue())
+	}
+	return uint64(out.GetCounter().GetValue())
+}

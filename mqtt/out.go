@@ -1,0 +1,229 @@
+package mqtt
+
+import (
+	"net"
+	"sync"
+	"time"
+
+	"github.com/forebay-gateway/forebay/mqtt/wire"
+)
+
+// output is what waits to be written to one connection. Everybody appends, nobody waits: the flusher, a goroutine that
+// lives while there is something to write, is the only one that writes to the socket.
+type output struct {
+	c       net.Conn
+	on      outputOwner
+	timeout time.Duration // in which the peer has to take a chunk
+
+	mu       sync.Mutex
+	cond     *sync.Cond // made by waitRoom: the reader waits for the flusher; nil while nobody waited
+	buf      []byte
+	writing  int  // bytes that the flusher has taken and not written
+	flushing bool // a flusher runs
+	closing  bool // close the connection when everything is written
+	closed   bool // nothing is taken any more
+	starved  bool // a delivery found no room: tell the owner when there is some
+}
+
+// outputOwner is told what the flusher meets. Both are called without locks.
+type outputOwner interface {
+	writeFailed(err error)
+	hasRoom()
+	written(n int)
+}
+
+// writeChunk is what one deadline covers, so that a slow but living peer with a full buffer is not cut off.
+const writeChunk = 64 << 10
+
+var bufPool = sync.Pool{New: func() any { b := make([]byte, 0, 4<<10); return &b }}
+
+const keptBuf = 64 << 10 // a larger buffer is left to the garbage collector: one big message must not stay for ever
+
+func (o *output) sizeLocked() int { return len(o.buf) + o.writing }
+
+func (o *output) growLocked() {
+	if o.buf == nil {
+		o.buf = (*bufPool.Get().(*[]byte))[:0]
+	}
+}
+
+// message appends an encoded PUBLISH with its own packet identifier. It returns false when there is no room within limit;
+// a message that is larger than the limit has room when nothing else waits.
+func (o *output) message(packet []byte, id int, pid uint16, dup bool, limit int) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed || o.closing {
+		return false
+	}
+	if n := o.sizeLocked(); n > 0 && n+len(packet) > limit {
+		o.starved = true
+		return false
+	}
+	o.growLocked()
+	at := len(o.buf)
+	o.buf = append(o.buf, packet...)
+	if pid != 0 {
+		wire.PatchPublish(o.buf[at:], id, pid, dup)
+	}
+	return true
+}
+
+// room reports whether a message of n bytes would find room.
+func (o *output) room(n, limit int) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if have := o.sizeLocked(); have > 0 && have+n > limit {
+		o.starved = true
+		return false
+	}
+	return !o.closed && !o.closing
+}
+
+// control lets fn append a packet that is not a delivery: bounded by what the client may have outstanding, and by
+// waitRoom.
+func (o *output) control(fn func(b []byte) []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed || o.closing {
+		return
+	}
+	o.growLocked()
+	o.buf = fn(o.buf)
+}
+
+// wake starts the flusher when there is something to write and none runs.
+func (o *output) wake() {
+	o.mu.Lock()
+	start := !o.flushing && !o.closed && (len(o.buf) > 0 || o.closing)
+	if start {
+		o.flushing = true
+	}
+	o.mu.Unlock()
+	if start {
+		go o.flush()
+	}
+}
+
+func (o *output) flush() {
+	for {
+		o.mu.Lock()
+		if len(o.buf) == 0 || o.closed {
+			o.flushing = false
+			end := o.closing || o.closed
+			o.closed = o.closed || o.closing
+			o.freeLocked()
+			o.mu.Unlock()
+			if end {
+				o.c.Close()
+			}
+			return
+		}
+		b := o.buf
+		o.buf = nil
+		o.writing = len(b)
+		o.mu.Unlock()
+
+		err := o.write(b)
+		if cap(b) <= keptBuf {
+			b = b[:0]
+			bufPool.Put(&b)
+		}
+		o.mu.Lock()
+		o.writing = 0
+		hungry := o.starved
+		o.starved = false
+		if o.cond != nil {
+			o.cond.Broadcast()
+		}
+		o.mu.Unlock()
+		if err != nil {
+			o.abort()
+			o.on.writeFailed(err)
+			continue // ends at closed
+		}
+		if hungry {
+			o.on.hasRoom()
+		}
+	}
+}
+
+func (o *output) write(b []byte) error {
+	for len(b) > 0 {
+		n := min(len(b), writeChunk)
+		o.mu.Lock()
+		timeout := o.timeout
+		o.writing = len(b)
+		o.mu.Unlock()
+		if err := o.c.SetWriteDeadline(time.Now().Add(timeout)); err != nil {
+			return err
+		}
+		w, err := o.c.Write(b[:n])
+		o.on.written(w)
+		if err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+// freeLocked gives the buffer back: an idle connection has none.
+func (o *output) freeLocked() {
+	if o.buf != nil && cap(o.buf) <= keptBuf {
+		b := o.buf[:0]
+		bufPool.Put(&b)
+	}
+	o.buf = nil
+}
+
+// waitRoom blocks the reader of a client that sends and does not read, until the flusher has written something or the
+// connection ends.
+func (o *output) waitRoom(limit int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for o.sizeLocked() > limit && !o.closed && !o.closing {
+		if o.cond == nil {
+			o.cond = sync.NewCond(&o.mu)
+		}
+		o.cond.Wait()
+	}
+}
+
+// finish closes the connection after what was appended is written, fn's packet as the last; at most timeout a chunk.
+func (o *output) finish(fn func(b []byte) []byte, timeout time.Duration) {
+	o.mu.Lock()
+	if o.closed || o.closing {
+		o.mu.Unlock()
+		return
+	}
+	if fn != nil {
+		o.growLocked()
+		o.buf = fn(o.buf)
+	}
+	o.closing = true
+	o.timeout = timeout
+	running := o.flushing
+	if o.cond != nil {
+		o.cond.Broadcast()
+	}
+	o.mu.Unlock()
+	if running {
+		// The flusher may sit in a write to a peer that does not read: it has this long and no longer.
+		_ = o.c.SetWriteDeadline(time.Now().Add(timeout))
+	}
+	o.wake()
+}
+
+// abort closes the connection now.
+func (o *output) abort() {
+	o.mu.Lock()
+	o.closed = true
+	if !o.flushing {
+		o.freeLocked()
+	}
+	if o.cond != nil {
+		o.cond.Broadcast()
+	}
+	o.mu.Unlock()
+	o.c.Close()
+}

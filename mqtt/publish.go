@@ -1,0 +1,187 @@
+package mqtt
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/mochi-mqtt/server/v2/packets"
+
+	"github.com/forebay-gateway/forebay/mqtt/wire"
+	"github.com/forebay-gateway/forebay/spool"
+)
+
+// publish deals with a PUBLISH of the client; false ends the connection.
+func (c *conn) publish(ctx context.Context, p *wire.Publish) bool {
+	if err := c.resolveAlias(p); err != nil {
+		c.closeFor(err)
+		return false
+	}
+	c.srv.metrics.received[p.QoS].Inc()
+	if p.QoS > 0 && !c.admit() {
+		return false
+	}
+	if err := c.check(p); err != nil {
+		return c.refusePublish(p, err)
+	}
+	rec := p.Record(c.sess.id, c.userName, c.srv.now())
+	switch p.QoS {
+	case 0:
+		return c.publish0(ctx, rec)
+	case 1:
+		return c.publish1(ctx, rec, p.PacketID)
+	default:
+		return c.publish2(ctx, rec, p.PacketID)
+	}
+}
+
+// admit keeps Receive Maximum: MQTT 5 has a reason code for a client that ignores it (3.3.4-9), a 3.1.1 client does not
+// know of it and is not read until there is room.
+func (c *conn) admit() bool {
+	limit := c.srv.cfg.ReceiveMaximum
+	if c.peer.Version != wire.Version5 {
+		c.acks.wait(limit)
+		return true
+	}
+	if c.acks.outstanding() < limit {
+		return true
+	}
+	c.closeFor(&wire.Error{Code: packets.ErrReceiveMaximum, Detail: "receive maximum exceeded", Version: wire.Version5})
+	return false
+}
+
+var (
+	errTopicName     = &wire.Error{Code: packets.ErrTopicNameInvalid, Detail: "topic name is reserved", Version: wire.Version5}
+	errPayloadFormat = &wire.Error{Code: packets.ErrPayloadFormatInvalid, Detail: "payload is not UTF-8", Version: wire.Version5}
+)
+
+func (c *conn) check(p *wire.Publish) error {
+	if strings.HasPrefix(p.Topic, "$") && (strings.HasPrefix(p.Topic, "$SYS/") || strings.HasPrefix(p.Topic, "$share/")) {
+		return errTopicName // MQTT 5, 4.7.2
+	}
+	if !p.PayloadFormatValid() {
+		return errPayloadFormat
+	}
+	if a := c.srv.access; a != nil {
+		if err := a.Publish(c.client(), p.Topic, p.QoS, p.Retain); err != nil {
+			return err
+		}
+	}
+	if limit := c.srv.cfg.MaxRetained; p.Retain && limit > 0 && len(p.Payload) > 0 &&
+		c.srv.retained.len() >= limit && c.srv.retained.get(p.Topic) == nil {
+		return ErrQuotaExceeded
+	}
+	return nil
+}
+
+// refusePublish answers a publish that is not stored. What is not stored is never acknowledged with success: a 3.1.1
+// client, which can be told nothing, loses its connection instead (MQTT 3.1.1, 3.3.5-2).
+func (c *conn) refusePublish(p *wire.Publish, err error) bool {
+	c.srv.metrics.drop(dropRefusedIn)
+	switch {
+	case p.QoS == 0:
+		return true
+	case c.peer.Version != wire.Version5:
+		c.closeFor(err)
+		return false
+	}
+	kind := byte(packets.Puback)
+	if p.QoS == 2 {
+		kind = packets.Pubrec
+	}
+	n := c.acks.add(kind, p.PacketID, true)
+	c.acks.resolve(n, reasonOf(err), c.acknowledge)
+	c.out.wake()
+	return true
+}
+
+// inbound is the completion of a publish.
+type inbound struct {
+	c      *conn
+	number uint64 // of the acknowledgement; QoS 1
+	gen    uint32 // of the identifier; QoS 2
+	pid    uint16
+	qos    byte
+	retain bool
+}
+
+// Durable implements spool.Completion: the acknowledgement leaves now, and with it everything that waited behind it.
+func (in *inbound) Durable(rec *spool.Record, err error) {
+	c := in.c
+	if err == nil && in.retain {
+		c.srv.retained.apply(rec)
+	}
+	switch {
+	case in.qos == 2:
+		c.sess.stored(in, err)
+	case in.qos == 1 && err == nil:
+		c.acks.resolve(in.number, reasonSuccess, c.acknowledge)
+		c.srv.flushAfterGroup(c)
+	case err != nil:
+		c.closeFor(err)
+	}
+}
+
+func (c *conn) publish0(ctx context.Context, rec *spool.Record) bool {
+	e := spool.Entry{Record: rec}
+	if rec.Retain {
+		e.Changes = []spool.Change{retainedChange(rec)}
+		e.Done = &inbound{c: c, retain: true}
+	}
+	err := c.srv.spool.Append(ctx, e)
+	switch {
+	case err == nil:
+		return true
+	case errors.Is(err, spool.ErrClosed), errors.Is(err, spool.ErrFailed), ctx.Err() != nil:
+		c.closeFor(err)
+		return false
+	}
+	c.srv.metrics.drop(dropNotStored)
+	return true
+}
+
+func (c *conn) publish1(ctx context.Context, rec *spool.Record, pid uint16) bool {
+	in := &inbound{c: c, pid: pid, qos: 1, retain: rec.Retain, number: c.acks.add(packets.Puback, pid, true)}
+	e := spool.Entry{Record: rec, Done: in}
+	if rec.Retain {
+		e.Changes = []spool.Change{retainedChange(rec)}
+	}
+	err := c.append(ctx, e)
+	if err == nil {
+		return true
+	}
+	if c.peer.Version == wire.Version5 && final(err) {
+		c.acks.resolve(in.number, reasonOf(err), c.acknowledge)
+		c.out.wake()
+		return true
+	}
+	c.closeFor(err)
+	return false
+}
+
+// final reports whether an error concerns one message and may be answered in its acknowledgement. Others concern the
+// connection or the log: the client keeps the message and sends it again.
+func final(err error) bool {
+	return errors.Is(err, spool.ErrFull) || errors.Is(err, spool.ErrTooLarge) || errors.Is(err, spool.ErrInvalid)
+}
+
+// append hands a publish of QoS 1 or 2 to the log. An MQTT 5 client is told when there is no room; a 3.1.1 client waits
+// for some time and then loses its connection, so that it sends the message again.
+func (c *conn) append(ctx context.Context, e spool.Entry) error {
+	err := c.srv.spool.Append(ctx, e)
+	if !errors.Is(err, spool.ErrFull) || c.peer.Version == wire.Version5 {
+		return err
+	}
+	c.srv.metrics.held.Inc()
+	const again = 250 * time.Millisecond
+	for left := c.srv.cfg.FullHold.Std(); left > 0 && errors.Is(err, spool.ErrFull); left -= again {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(min(again, left)):
+		}
+		err = c.srv.spool.Append(ctx, e)
+	}
+	return err
+}

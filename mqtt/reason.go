@@ -1,0 +1,176 @@
+package mqtt
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+
+	"github.com/mochi-mqtt/server/v2/packets"
+
+	"github.com/forebay-gateway/forebay/mqtt/wire"
+	"github.com/forebay-gateway/forebay/spool"
+)
+
+// The reason codes that the engine gives by itself.
+const (
+	reasonSuccess            = 0x00
+	reasonDisconnectWithWill = 0x04
+	reasonNoSubscription     = 0x11
+	reasonUnspecified        = 0x80
+	reasonImplementation     = 0x83
+	reasonClientIDInvalid    = 0x85
+	reasonBadUserName        = 0x86
+	reasonNotAuthorized      = 0x87
+	reasonServerUnavailable  = 0x88
+	reasonServerBusy         = 0x89
+	reasonBanned             = 0x8A
+	reasonShuttingDown       = 0x8B
+	reasonBadAuthMethod      = 0x8C
+	reasonKeepAliveTimeout   = 0x8D
+	reasonTakenOver          = 0x8E
+	reasonIDNotFound         = 0x92
+	reasonQuotaExceeded      = 0x97
+)
+
+// The return codes of a CONNACK of MQTT 3.1.1.
+const (
+	returnAccepted         = 0
+	returnBadVersion       = 1
+	returnClientIDRejected = 2
+	returnUnavailable      = 3
+	returnBadUserName      = 4
+	returnNotAuthorized    = 5
+)
+
+// reasonOf decides what an error means to a client. What is unknown is never a success.
+func reasonOf(err error) byte {
+	var we *wire.Error
+	switch {
+	case err == nil:
+		return reasonSuccess
+	case errors.As(err, &we):
+		return we.Code.Code
+	case errors.Is(err, spool.ErrFull), errors.Is(err, ErrQuotaExceeded):
+		return reasonQuotaExceeded
+	case errors.Is(err, spool.ErrTooLarge), errors.Is(err, spool.ErrInvalid):
+		return reasonImplementation // it never fits: the publisher must not try again; 0x95 is not for a PUBACK
+	case errors.Is(err, ErrNotAuthorized):
+		return reasonNotAuthorized
+	case errors.Is(err, ErrBadUserNameOrPassword):
+		return reasonBadUserName
+	case errors.Is(err, ErrBanned):
+		return reasonBanned
+	case errors.Is(err, ErrServerBusy):
+		return reasonServerBusy
+	case errors.Is(err, errTakenOver):
+		return reasonTakenOver
+	case errors.Is(err, errShuttingDown):
+		return reasonShuttingDown
+	case errors.Is(err, errOverflow):
+		return reasonQuotaExceeded
+	case errors.Is(err, spool.ErrClosed):
+		return reasonShuttingDown
+	case errors.Is(err, os.ErrDeadlineExceeded): // the read deadline: nothing came for one and a half keep-alives
+		return reasonKeepAliveTimeout
+	default:
+		return reasonUnspecified
+	}
+}
+
+// lost reports whether an error is the network's: there is nobody to tell.
+func lost(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, errWriteTimeout) || isNetError(err)
+}
+
+func isNetError(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && !op.Timeout()
+}
+
+// returnCode turns a reason code into the return code of MQTT 3.1.1; ok is false when it has none and the connection is
+// closed without a CONNACK (MQTT 3.1.1, 3.2.2.3).
+func returnCode(reason byte) (code byte, ok bool) {
+	switch reason {
+	case reasonSuccess:
+		return returnAccepted, true
+	case packets.ErrUnsupportedProtocolVersion.Code:
+		return returnBadVersion, true
+	case reasonClientIDInvalid:
+		return returnClientIDRejected, true
+	case reasonServerUnavailable, reasonServerBusy, reasonQuotaExceeded, reasonShuttingDown:
+		return returnUnavailable, true
+	case reasonBadUserName:
+		return returnBadUserName, true
+	case reasonNotAuthorized, reasonBanned:
+		return returnNotAuthorized, true
+	default:
+		return 0, false
+	}
+}
+
+// The answers below are the only ways of a reason code to a client.
+
+// refuse answers a CONNECT with a reason and closes the connection.
+func (c *conn) refuse(version, reason byte, text string) {
+	if reason == reasonShuttingDown { // not for a CONNACK
+		reason = reasonServerUnavailable
+	}
+	c.srv.metrics.refused(reason)
+	ack := &wire.Connack{Reason: reason}
+	ack.Properties.ReasonString = text
+	peer := wire.Peer{Version: version}
+	switch version {
+	case wire.Version5:
+	case wire.Version311:
+		code, ok := returnCode(reason)
+		if !ok {
+			c.out.finish(nil, lastWrite)
+			return
+		}
+		ack = &wire.Connack{Reason: code}
+	default: // not MQTT
+		c.out.finish(nil, lastWrite)
+		return
+	}
+	c.out.finish(func(b []byte) []byte { return peer.AppendConnack(b, ack) }, lastWrite)
+}
+
+// disconnect tells an MQTT 5 client why and closes the connection; MQTT 3.1.1 has no such packet from a server.
+func (c *conn) disconnect(reason byte, text string) {
+	c.out.finish(func(b []byte) []byte {
+		return c.peer.AppendDisconnect(b, &wire.Disconnect{Reason: reason, ReasonString: text})
+	}, lastWrite)
+}
+
+// acknowledge appends a PUBACK or PUBREC.
+func (c *conn) acknowledge(s ackSlot) {
+	if s.reason >= 0x80 {
+		c.srv.metrics.refused(s.reason)
+	}
+	c.out.control(func(b []byte) []byte {
+		if s.kind == packets.Puback {
+			return c.peer.AppendPuback(b, s.pid, s.reason, "")
+		}
+		return c.peer.AppendPubrec(b, s.pid, s.reason, "")
+	})
+}
+
+func (c *conn) pubrel(pid uint16, reason byte) {
+	c.out.control(func(b []byte) []byte { return c.peer.AppendPubrel(b, pid, reason, "") })
+}
+
+func (c *conn) pubcomp(pid uint16, reason byte) {
+	c.out.control(func(b []byte) []byte { return c.peer.AppendPubcomp(b, pid, reason, "") })
+}
+
+func (c *conn) suback(pid uint16, reasons []byte) {
+	c.out.control(func(b []byte) []byte { return c.peer.AppendSuback(b, pid, reasons, "") })
+}
+
+func (c *conn) unsuback(pid uint16, reasons []byte) {
+	c.out.control(func(b []byte) []byte { return c.peer.AppendUnsuback(b, pid, reasons, "") })
+}
+
+func (c *conn) pingresp() { c.out.control(c.peer.AppendPingresp) }

@@ -1,0 +1,264 @@
+package mqtt
+
+import (
+	"sort"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/forebay-gateway/forebay/spool"
+)
+
+// retainedStore keeps the retained message of each topic. Its durable form is written in the same group as the record of
+// the message; here it changes when that group is durable, in the order of the log. The children of a node are sorted, so
+// that a walk can go on after the topic where it stopped: a slow subscriber to # costs one topic name, not a copy.
+type retainedStore struct {
+	mu   sync.RWMutex
+	root retainedNode
+	n    int
+}
+
+type retainedNode struct {
+	name     string
+	children []*retainedNode // by name
+	rec      *spool.Record
+}
+
+func (n *retainedNode) find(name string) (int, bool) {
+	i := sort.Search(len(n.children), func(i int) bool { return n.children[i].name >= name })
+	return i, i < len(n.children) && n.children[i].name == name
+}
+
+// apply makes rec the retained message of its topic, or removes it when rec has no payload (MQTT 5, 3.3.1-6).
+func (r *retainedStore) apply(rec *spool.Record) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(rec.Payload) == 0 {
+		r.removeLocked(&r.root, rec.Topic)
+		return
+	}
+	n := &r.root
+	for rest, more := rec.Topic, true; more; {
+		var name string
+		name, rest, more = strings.Cut(rest, "/")
+		i, ok := n.find(name)
+		if !ok {
+			n.children = append(n.children, nil)
+			copy(n.children[i+1:], n.children[i:])
+			n.children[i] = &retainedNode{name: name}
+		}
+		n = n.children[i]
+	}
+	if n.rec == nil {
+		r.n++
+	}
+	n.rec = rec
+}
+
+func (r *retainedStore) removeLocked(n *retainedNode, topic string) {
+	name, rest, more := strings.Cut(topic, "/")
+	i, ok := n.find(name)
+	if !ok {
+		return
+	}
+	child := n.children[i]
+	if more {
+		r.removeLocked(child, rest)
+	} else if child.rec != nil {
+		child.rec = nil
+		r.n--
+	}
+	if child.rec == nil && len(child.children) == 0 {
+		n.children = append(n.children[:i], n.children[i+1:]...)
+	}
+}
+
+// get returns the retained message of a topic, nil when there is none.
+func (r *retainedStore) get(topic string) *spool.Record {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.getLocked(topic)
+}
+
+func (r *retainedStore) getLocked(topic string) *spool.Record {
+	n := &r.root
+	for rest, more := topic, true; more; {
+		var name string
+		name, rest, more = strings.Cut(rest, "/")
+		i, ok := n.find(name)
+		if !ok {
+			return nil
+		}
+		n = n.children[i]
+	}
+	return n.rec
+}
+
+func (r *retainedStore) len() int {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.n
+}
+
+// next returns the retained message of the first topic after last, in the store's order, that filter matches; "" starts.
+// What is added or removed between two calls is seen or not, as the order has it; nothing that stays is left out.
+func (r *retainedStore) next(filter, last string) *spool.Record {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	w := retainedWalk{after: last != ""}
+	return w.walk(&r.root, filter, last, true)
+}
+
+// retainedWalk visits the topics that match a filter in order. A node comes before its children.
+type retainedWalk struct {
+	after bool // still on the path to last: skip what is not behind it
+}
+
+// walk visits below n, where rest is what is left of the filter and last what is left of the topic to go on after.
+func (w *retainedWalk) walk(n *retainedNode, rest, last string, first bool) *spool.Record {
+	name, deeper, more := strings.Cut(rest, "/")
+	lastName, lastDeeper, lastMore := "", "", false
+	start := 0
+	if w.after {
+		lastName, lastDeeper, lastMore = strings.Cut(last, "/")
+		start, _ = n.find(lastName)
+	}
+	if name != "+" && name != "#" {
+		i, ok := n.find(name)
+		if !ok || i < start {
+			return nil
+		}
+		start = i
+	}
+	for i := start; i < len(n.children); i++ {
+		child := n.children[i]
+		if name != "+" && name != "#" && child.name != name {
+			return nil
+		}
+		if first && (name == "+" || name == "#") && strings.HasPrefix(child.name, "$") { // MQTT 5, 4.7.2
+			continue
+		}
+		onPath := w.after && child.name == lastName
+		w.after = onPath
+		// Of a node on the path only what is below it comes after last, and the node itself if last does not end here.
+		visit := !onPath
+		here := name == "#" || !more || deeper == "#"
+		if visit && here && child.rec != nil {
+			return child.rec
+		}
+		if onPath && !lastMore {
+			w.after = false // last itself: its children come after it
+		}
+		var found *spool.Record
+		switch {
+		case name == "#":
+			found = w.walk(child, "#", lastDeeper, false)
+		case more:
+			found = w.walk(child, deeper, lastDeeper, false)
+		}
+		if found != nil {
+			return found
+		}
+		w.after = false
+	}
+	return nil
+}
+
+// expired lists topics whose message is over.
+func (r *retainedStore) expired(now time.Time) []string {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	var topics []string
+	var visit func(n *retainedNode)
+	visit = func(n *retainedNode) {
+		if n.rec != nil && n.rec.ExpiresAt != 0 && n.rec.ExpiresAt <= now.UnixNano() {
+			topics = append(topics, n.rec.Topic)
+		}
+		for _, c := range n.children {
+			visit(c)
+		}
+	}
+	visit(&r.root)
+	return topics
+}
+
+// removeExpired removes the message of a topic if it is over now.
+func (r *retainedStore) removeExpired(topic string, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rec := r.getLocked(topic)
+	if rec != nil && rec.ExpiresAt != 0 && rec.ExpiresAt <= now.UnixNano() {
+		r.removeLocked(&r.root, topic)
+	}
+}
+
+// retainedJob is a SUBSCRIBE whose retained messages are being sent.
+type retainedJob struct {
+	sub  *subscription
+	last string // topic that was sent last
+}
+
+// retainedChange keeps a retained message, or deletes it.
+func retainedChange(rec *spool.Record) spool.Change {
+	if len(rec.Payload) == 0 {
+		return spool.Change{Space: spaceRetained, Key: rec.Topic}
+	}
+	return spool.Change{Space: spaceRetained, Key: rec.Topic, Value: appendMessage([]byte{stateVersion}, rec)}
+}
+
+// serveRetained sends retained messages while there is room. more means that there is room for others, parked that there
+// is none.
+func (s *session) serveRetained(enc *encoder) (more, parked bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for n := 0; len(s.retained) > 0; n++ {
+		if s.conn == nil {
+			return false, true
+		}
+		if n == 4*serveChunk {
+			return true, false
+		}
+		job := &s.retained[0]
+		rec := s.srv.retained.next(job.sub.topic, job.last)
+		if rec == nil || s.subs[job.sub.filter] == nil {
+			s.retained = s.retained[1:]
+			if len(s.retained) == 0 {
+				s.retained = nil
+			}
+			s.touchLocked()
+			continue
+		}
+		if !s.sendRetainedLocked(job.sub, rec, enc) {
+			return false, true
+		}
+		job.last = rec.Topic
+		s.touchLocked()
+	}
+	return false, false
+}
+
+func (s *session) sendRetainedLocked(sub *subscription, rec *spool.Record, enc *encoder) bool {
+	if sub.noLocal && rec.ClientID == s.id {
+		return true
+	}
+	h := how{qos: min(sub.qos, rec.QoS), retain: true} // MQTT 5, 3.3.1-8
+	if sub.id != 0 {
+		h.ids = []uint32{sub.id}
+	}
+	enc.reset(rec, s.srv.now())
+	if !enc.alive {
+		return true
+	}
+	if h.qos > 0 {
+		return s.roomLocked() && s.sendLocked(noLane, rec, h, enc)
+	}
+	packet, _ := enc.encode(s.conn.peer.Version, h)
+	if s.tooLarge(s.conn, packet) {
+		return true
+	}
+	if !s.conn.out.message(packet, 0, 0, false, s.srv.outputLimit) {
+		return false
+	}
+	s.srv.metrics.sent[0].Inc()
+	return true
+}

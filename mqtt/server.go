@@ -1,0 +1,307 @@
+package mqtt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/forebay-gateway/forebay/spool"
+)
+
+// Options are what the program wires.
+type Options struct {
+	Log        Log                   // required, see SpoolLog
+	Access     Access                // nil allows everything
+	Logger     *slog.Logger          // nil discards
+	Registerer prometheus.Registerer // nil is private
+	Now        func() time.Time      // nil is time.Now
+}
+
+// Server is the MQTT front. New restores what is durable, Listen binds, Run serves.
+type Server struct {
+	cfg         Config
+	spool       Log
+	access      Access
+	log         *slog.Logger
+	now         func() time.Time
+	metrics     *metrics
+	outputLimit int
+
+	lanes    *lanes
+	index    index
+	retained retainedStore
+	writer   *stateWriter
+	catchUp  *catchUp
+	dirty    *dirtySet
+	timers   *timers
+
+	// inGroup is what the acknowledgements of the present commit group have to be flushed to. It belongs to the log's
+	// commit goroutine.
+	inGroup []*conn
+
+	mu          sync.Mutex
+	sessions    map[string]*session // by client ID
+	settlements []settlement        // for unlockAndSettle
+
+	shareMu sync.Mutex
+	groups  map[string]*group // by filter as sent
+
+	connMu    sync.Mutex
+	conns     map[*conn]struct{}
+	closing   bool
+	listeners []*listener
+
+	stop    context.CancelFunc // ends Run's goroutines
+	stopped chan struct{}      // closed when Run has returned
+	started bool
+}
+
+// New restores sessions, retained messages and wills from the log. Nothing runs yet.
+func New(cfg Config, opts Options) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("mqtt: %w", err)
+	}
+	if opts.Log == nil {
+		return nil, errors.New("mqtt: no log")
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opts.Registerer == nil {
+		opts.Registerer = prometheus.NewRegistry()
+	}
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	srv := &Server{
+		cfg: cfg, spool: opts.Log, access: opts.Access, log: opts.Logger, now: opts.Now,
+		outputLimit: int(cfg.OutputBuffer),
+		lanes:       newLanes(opts.Log),
+		writer:      newStateWriter(opts.Log),
+		catchUp:     newCatchUp(),
+		dirty:       newDirtySet(),
+		sessions:    make(map[string]*session),
+		groups:      make(map[string]*group),
+		conns:       make(map[*conn]struct{}),
+		stopped:     make(chan struct{}),
+	}
+	srv.timers = newTimers()
+	m, err := newMetrics(srv, opts.Registerer)
+	if err != nil {
+		return nil, fmt.Errorf("mqtt: %w", err)
+	}
+	srv.metrics = m
+	if err := srv.restore(); err != nil {
+		m.unregister()
+		return nil, fmt.Errorf("mqtt: %w", err)
+	}
+	srv.spool.OnGroup(srv.flushGroup)
+	for _, l := range cfg.Listeners {
+		srv.listeners = append(srv.listeners, &listener{srv: srv, cfg: l})
+	}
+	return srv, nil
+}
+
+// Listen binds all listeners.
+func (srv *Server) Listen() error {
+	for i, l := range srv.listeners {
+		if err := l.bind(); err != nil {
+			for _, open := range srv.listeners[:i] {
+				open.close()
+			}
+			return fmt.Errorf("mqtt: listener %s: %w", l.cfg.Name, err)
+		}
+		srv.log.Info("listening", "listener", l.cfg.Name, "type", l.cfg.Type, "address", l.ln.Addr().String())
+	}
+	return nil
+}
+
+// Addr returns where a listener is bound, nil before Listen.
+func (srv *Server) Addr(name string) net.Addr {
+	for _, l := range srv.listeners {
+		if l.cfg.Name == name && l.ln != nil {
+			return l.ln.Addr()
+		}
+	}
+	return nil
+}
+
+// Run serves until ctx ends or Close is called, then disconnects the clients (0x8B) and writes the last checkpoint.
+func (srv *Server) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	srv.connMu.Lock()
+	if srv.started || srv.closing {
+		srv.connMu.Unlock()
+		cancel()
+		return errors.New("mqtt: run twice or after close")
+	}
+	srv.started = true
+	srv.stop = cancel
+	srv.connMu.Unlock()
+	defer close(srv.stopped)
+	defer cancel()
+
+	// The distributors and the writer outlive the connections: what those leave behind has to become durable.
+	inner, stopInner := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	start := func(fn func(context.Context)) { wg.Go(func() { fn(inner) }) }
+	start(srv.writer.run)
+	start(srv.checkpointer)
+	start(srv.janitor)
+	for _, l := range srv.lanes.list {
+		d := &distributor{srv: srv, lane: l, cache: newMatchCache(&srv.index)}
+		start(d.run)
+	}
+	for range srv.cfg.CatchUpWorkers {
+		start(srv.catchUp.worker)
+	}
+	for _, l := range srv.listeners {
+		if l.ln != nil {
+			wg.Go(l.run)
+		}
+	}
+
+	<-ctx.Done()
+	srv.shutdown()
+	stopInner()
+	wg.Wait()
+	return nil
+}
+
+// shutdownTime is how long clients and the last checkpoint are waited for.
+const shutdownTime = 5 * time.Second
+
+func (srv *Server) shutdown() {
+	srv.connMu.Lock()
+	srv.closing = true
+	var open []*conn
+	for c := range srv.conns {
+		open = append(open, c)
+	}
+	srv.connMu.Unlock()
+	for _, l := range srv.listeners {
+		l.close()
+	}
+	for _, c := range open {
+		c.closeFor(errShuttingDown)
+	}
+	deadline := time.Now().Add(shutdownTime)
+	for {
+		srv.connMu.Lock()
+		n := len(srv.conns)
+		if n > 0 && time.Now().After(deadline) {
+			for c := range srv.conns {
+				c.out.abort()
+			}
+		}
+		srv.connMu.Unlock()
+		if n == 0 {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	ctx, cancel := context.WithDeadline(context.Background(), deadline)
+	defer cancel()
+	srv.checkpointAll()
+	if err := srv.writer.flush(ctx); err != nil {
+		srv.log.Warn("last checkpoint of the sessions is not durable; deliveries may be repeated", "err", err)
+	}
+}
+
+// Close ends Run and waits for it. It may be called more than once.
+func (srv *Server) Close(ctx context.Context) error {
+	srv.connMu.Lock()
+	started, stop := srv.started, srv.stop
+	srv.closing = true
+	srv.connMu.Unlock()
+	defer srv.metrics.unregister()
+	if !started {
+		for _, l := range srv.listeners {
+			l.close()
+		}
+		return nil
+	}
+	stop()
+	select {
+	case <-srv.stopped:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("mqtt: close: %w", ctx.Err())
+	}
+}
+
+// accept takes a connection from a listener; false when the server is closing.
+func (srv *Server) accept(c *conn) bool {
+	srv.connMu.Lock()
+	defer srv.connMu.Unlock()
+	if srv.closing {
+		return false
+	}
+	srv.conns[c] = struct{}{}
+	srv.metrics.connections.WithLabelValues(c.lst.cfg.Name).Inc()
+	return true
+}
+
+func (srv *Server) gone(c *conn) {
+	srv.connMu.Lock()
+	defer srv.connMu.Unlock()
+	delete(srv.conns, c)
+	c.lst.n.Add(-1)
+	srv.metrics.connections.WithLabelValues(c.lst.cfg.Name).Dec()
+}
+
+// flushAfterGroup makes sure that c's output is flushed once the completions of the present group have run. Only the
+// log's commit goroutine calls it.
+func (srv *Server) flushAfterGroup(c *conn) {
+	if !c.inGroup {
+		c.inGroup = true
+		srv.inGroup = append(srv.inGroup, c)
+	}
+}
+
+func (srv *Server) flushGroup() {
+	for i, c := range srv.inGroup {
+		c.inGroup = false
+		c.out.wake()
+		srv.inGroup[i] = nil
+	}
+	srv.inGroup = srv.inGroup[:0]
+}
+
+// gap counts and tells what a reader could not be given any more.
+func (srv *Server) gap(l *lane, who string, g *spool.Gap) {
+	srv.metrics.gapRecords.Add(float64(g.To - g.From))
+	srv.log.Warn("records are gone before they were delivered", "stream", l.stream, "partition", l.partition,
+		"subscriber", who, "from", uint64(g.From), "to", uint64(g.To), "reason", g.Reason)
+}
+
+// Stats is a snapshot for the console and the demo.
+type Stats struct {
+	Connections   int
+	Sessions      int
+	Subscriptions int
+	Retained      int
+	Received      [3]uint64 // PUBLISH packets by QoS
+	Sent          [3]uint64
+	Acknowledged  [3]uint64 // deliveries that clients acknowledged; QoS 1 and 2
+	Dropped       map[string]uint64
+}
+
+// Stats returns a snapshot.
+func (srv *Server) Stats() Stats {
+	st := srv.metrics.stats()
+	srv.connMu.Lock()
+	st.Connections = len(srv.conns)
+	srv.connMu.Unlock()
+	srv.mu.Lock()
+	st.Sessions = len(srv.sessions)
+	srv.mu.Unlock()
+	st.Retained = srv.retained.len()
+	return st
+}

@@ -1,0 +1,344 @@
+package mqtt
+
+import (
+	"encoding/binary"
+	"sync"
+	"sync/atomic"
+
+	"github.com/forebay-gateway/forebay/spool"
+)
+
+// group is a shared subscription: its own position on the log, and members of which one gets each record. Members that
+// are connected and have room in their window take turns; while none has, the group is behind and catches up.
+//
+// While no member is connected the group keeps its position, as long as a member with a session is left. A delivery of
+// QoS 1 that its member has not acknowledged when its connection ends goes to another one; a delivery of QoS 2 stays with
+// its member, and ends with the member's session (MQTT 5, 4.8.2). After a crash of the gateway, deliveries in flight to
+// members with sessions are resent to them, those to other members are handed out again.
+type group struct {
+	srv    *Server
+	filter string // $share/{name}/{topic}
+	topic  string
+	work   work
+
+	online  atomic.Int32 // connected members
+	starved atomic.Bool  // waits for a member with room
+
+	mu      sync.Mutex
+	members []*subscription
+	turn    int
+	feed    *feed
+	orphans []place
+	indexed bool
+	durable bool
+	dirty   bool
+	gone    bool
+}
+
+// addMember makes sub a member, in place of an earlier subscription of the same session.
+func (g *group) addMember(sub *subscription) (added bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.gone {
+		return false
+	}
+	if g.feed == nil {
+		g.feed = newFeed(g.srv.lanes.ends())
+	}
+	for i := range g.members {
+		if g.members[i].sess == sub.sess {
+			g.members[i] = sub
+			return true
+		}
+	}
+	g.members = append(g.members, sub)
+	return true
+}
+
+// removeMember takes a session out; empty tells that it was the last.
+func (g *group) removeMember(s *session) (empty bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i := range g.members {
+		if g.members[i].sess == s {
+			g.members = append(g.members[:i], g.members[i+1:]...)
+			break
+		}
+	}
+	g.gone = len(g.members) == 0
+	return g.gone
+}
+
+// refresh is called after a member came or went. It must not be called under a session's lock.
+func (g *group) refresh() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n := int32(0)
+	durable := false
+	for _, m := range g.members {
+		m.sess.mu.Lock()
+		if m.sess.conn != nil {
+			n++
+		}
+		durable = durable || m.sess.durable
+		m.sess.mu.Unlock()
+	}
+	g.online.Store(n)
+	g.durable = g.durable || durable
+	switch {
+	case n > 0 && !g.indexed:
+		g.indexed = true
+		g.srv.index.addGroup(g)
+	case n == 0 && g.indexed:
+		g.indexed = false
+		g.srv.index.removeGroup(g)
+		for i := range g.feed.next {
+			g.feed.leave(i, g.positionLocked(i))
+		}
+	}
+	g.touchLocked()
+	g.srv.catchUp.schedule(g)
+}
+
+func (g *group) positionLocked(i int) spool.Offset {
+	next := g.feed.next[i]
+	if g.feed.live[i] {
+		next = max(next, g.srv.lanes.list[i].position())
+	}
+	return next
+}
+
+// offer is called by a lane's distributor for each record that matches.
+func (g *group) offer(lane int, rec *spool.Record, enc *encoder) *conn {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.gone {
+		return nil
+	}
+	if rec.QoS == 0 {
+		c, _ := g.handLocked(lane, rec, enc)
+		if c == nil {
+			g.srv.metrics.drop(dropBufferFull)
+		}
+		return c
+	}
+	f := g.feed
+	if !f.live[lane] || rec.Offset < f.next[lane] {
+		return nil
+	}
+	c, ok := g.handLocked(lane, rec, enc)
+	if ok {
+		f.next[lane] = rec.Offset + 1
+		g.touchLocked()
+		return c
+	}
+	f.leave(lane, rec.Offset)
+	g.srv.metrics.fellBehind.Inc()
+	// A member may have got room since it was asked: the worker marks the group as starved before it asks again.
+	g.srv.catchUp.schedule(g)
+	return nil
+}
+
+// handLocked gives rec to the next member that takes it.
+func (g *group) handLocked(lane int, rec *spool.Record, enc *encoder) (*conn, bool) {
+	for i := range g.members {
+		at := (g.turn + i) % len(g.members)
+		sub := g.members[at]
+		c, ok := sub.sess.takeShared(lane, rec, sub, enc)
+		if ok {
+			g.turn = (at + 1) % len(g.members)
+			return c, true
+		}
+	}
+	return nil, false
+}
+
+// takeShared delivers a record of a shared subscription if the session is connected and has room.
+func (s *session) takeShared(lane int, rec *spool.Record, sub *subscription, enc *encoder) (*conn, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.conn
+	if c == nil || s.ended {
+		return nil, false
+	}
+	h := how{qos: min(sub.qos, rec.QoS), retain: sub.asPublished && rec.Retain, group: sub.group}
+	if sub.id != 0 {
+		h.ids = []uint32{sub.id}
+	}
+	if h.qos == 0 {
+		packet, _ := enc.encode(c.peer.Version, h)
+		if s.tooLarge(c, packet) || !enc.alive {
+			return c, true
+		}
+		if !c.out.message(packet, 0, 0, false, s.srv.outputLimit) {
+			return nil, false
+		}
+		s.srv.metrics.sent[0].Inc()
+		return c, true
+	}
+	if len(s.waiting) > 0 || !s.roomLocked() || !s.sendLocked(int32(lane), rec, h, enc) {
+		return nil, false
+	}
+	return c, true
+}
+
+// giveBack takes deliveries of a member that is gone.
+func (g *group) giveBack(at []place) {
+	g.mu.Lock()
+	g.orphans = append(g.orphans, at...)
+	g.touchLocked()
+	g.mu.Unlock()
+	g.srv.catchUp.schedule(g)
+}
+
+func (g *group) workState() *work { return &g.work }
+
+// Lock, Unlock, feedLocked, acceptLocked and name make the group a feeder.
+func (g *group) Lock() { g.mu.Lock() }
+
+func (g *group) Unlock() { g.mu.Unlock() }
+
+func (g *group) name() string { return g.filter }
+
+func (g *group) feedLocked() *feed {
+	if g.gone || !g.indexed {
+		return nil
+	}
+	return g.feed
+}
+
+func (g *group) acceptLocked(lane int, rec *spool.Record, enc *encoder) bool {
+	if rec.QoS == 0 || !spool.MatchFilter(g.topic, rec.Topic) {
+		return true
+	}
+	c, ok := g.handLocked(lane, rec, enc)
+	if ok {
+		g.touchLocked()
+		c.out.wake()
+	}
+	return ok
+}
+
+// serve hands out first what members left behind, then what the group is behind.
+func (g *group) serve(enc *encoder) bool {
+	g.starved.Store(true)
+	g.mu.Lock()
+	f, on := g.feed, g.feedLocked() != nil
+	g.mu.Unlock()
+	if !on {
+		if f != nil {
+			f.close()
+		}
+		return false
+	}
+	if !g.serveOrphans(enc) {
+		return false
+	}
+	if f.serve(g.srv, g, enc) {
+		return true
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if f.behind == 0 && len(g.orphans) == 0 {
+		g.starved.Store(false)
+	}
+	return false
+}
+
+func (g *group) serveOrphans(enc *encoder) bool {
+	var f fetcher
+	defer f.close()
+	for {
+		g.mu.Lock()
+		if len(g.orphans) == 0 {
+			g.orphans = nil
+			g.mu.Unlock()
+			return true
+		}
+		at := g.orphans[0]
+		g.mu.Unlock()
+		rec, err := f.fetch(g.srv, at.lane, at.off)
+		if err != nil {
+			g.srv.log.Warn("reading the spool for a share group, again soon", "err", err)
+			return false
+		}
+		g.mu.Lock()
+		taken := true
+		if rec == nil {
+			g.srv.metrics.drop(dropExpired)
+		} else {
+			enc.reset(rec, g.srv.now())
+			var c *conn
+			if c, taken = g.handLocked(int(at.lane), rec, enc); taken {
+				c.out.wake()
+			}
+		}
+		if taken {
+			g.orphans = g.orphans[1:]
+			g.touchLocked()
+		}
+		g.mu.Unlock()
+		if !taken {
+			return false
+		}
+	}
+}
+
+func (g *group) touchLocked() {
+	if g.durable && !g.dirty {
+		g.dirty = true
+		g.srv.dirty.add(g)
+	}
+}
+
+// checkpointLocked lists the change that makes the position durable, with the deliveries that nobody else remembers.
+//
+//	version 1 | positions | n × place
+func (g *group) checkpointLocked() []spool.Change {
+	g.dirty = false
+	if g.gone || g.feed == nil {
+		return nil
+	}
+	next := make(positions, len(g.feed.next))
+	for i := range next {
+		next[i] = g.positionLocked(i)
+	}
+	list := append([]place{}, g.orphans...)
+	for _, m := range g.members {
+		m.sess.mu.Lock()
+		if !m.sess.durable {
+			m.sess.flights.all(func(fl *flight) {
+				if fl.group == g && fl.state < flightCompleted {
+					list = append(list, place{fl.lane, fl.off})
+				}
+			})
+		}
+		m.sess.mu.Unlock()
+	}
+	b := g.srv.lanes.appendPositions([]byte{stateVersion}, next)
+	b = binary.AppendUvarint(b, uint64(len(list)))
+	for _, at := range list {
+		b = g.srv.lanes.appendPlace(b, &flight{lane: at.lane, off: at.off})
+	}
+	return []spool.Change{{Space: spaceShare, Key: g.filter, Value: b}}
+}
+
+func (g *group) checkpoint() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if changes := g.checkpointLocked(); len(changes) > 0 {
+		g.srv.writer.put(stateEntry{changes: changes})
+	}
+}
+
+func (g *group) restore(value []byte, base positions) error {
+	d := openState(value)
+	g.feed = newFeed(g.srv.lanes.positions(d, base))
+	for n := d.uvarint(); n > 0 && d.err == nil; n-- {
+		if lane, off, _, ok := g.srv.lanes.place(d); ok {
+			g.orphans = append(g.orphans, place{lane, off})
+		}
+	}
+	g.durable = true
+	return d.err
+}

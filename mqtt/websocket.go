@@ -1,0 +1,154 @@
+package mqtt
+
+import (
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+const (
+	webSocketRead    = 1 << 10 // read buffer of a connection; longer frames are read past it
+	webSocketControl = time.Second
+)
+
+var webSocketBuffers sync.Pool // write buffers: an idle connection has none
+
+// webSocket serves MQTT over WebSocket (MQTT 5, 6): sub-protocol mqtt, binary frames only, packets cut into frames in any
+// way.
+func (l *listener) webSocket() *http.Server {
+	up := &websocket.Upgrader{
+		ReadBufferSize:   webSocketRead,
+		WriteBufferSize:  4 << 10,
+		WriteBufferPool:  &webSocketBuffers,
+		Subprotocols:     []string{"mqtt"},
+		HandshakeTimeout: l.srv.cfg.ConnectTimeout.Std(),
+		CheckOrigin:      l.checkOrigin,
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc(l.cfg.Path, func(w http.ResponseWriter, r *http.Request) {
+		if !slices.Contains(websocket.Subprotocols(r), "mqtt") { // MQTT 5, 6.0.0-3
+			http.Error(w, "sub-protocol mqtt is required", http.StatusBadRequest)
+			return
+		}
+		ws, err := up.Upgrade(w, r, nil)
+		if err != nil {
+			return // Upgrade has answered
+		}
+		// The goroutine of this request ends and takes its stack with it.
+		l.take(newWSConn(ws))
+	})
+	return &http.Server{
+		Handler:           mux,
+		ReadHeaderTimeout: l.srv.cfg.ConnectTimeout.Std(),
+		IdleTimeout:       l.srv.cfg.ConnectTimeout.Std(),
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          log.New(io.Discard, "", 0), // broken requests of strangers
+	}
+}
+
+// checkOrigin lets browsers in that come from a page of the configured origins, or of the same host when there are none.
+func (l *listener) checkOrigin(r *http.Request) bool {
+	origin := r.Header.Get("Origin")
+	if origin == "" {
+		return true // no browser
+	}
+	if len(l.cfg.Origins) == 0 {
+		u, err := url.Parse(origin)
+		return err == nil && strings.EqualFold(u.Host, r.Host)
+	}
+	return slices.ContainsFunc(l.cfg.Origins, func(o string) bool { return o == "*" || strings.EqualFold(o, origin) })
+}
+
+// wsConn makes a WebSocket a stream of bytes.
+type wsConn struct {
+	*websocket.Conn
+	frame    io.Reader    // what is left of the present message
+	deadline atomic.Int64 // of writes, Unix time in nanoseconds
+}
+
+var errTextFrame = errors.New("websocket: text frame")
+
+func newWSConn(ws *websocket.Conn) *wsConn {
+	c := &wsConn{Conn: ws}
+	ws.SetPingHandler(func(text string) error {
+		// Written beside the flusher, which the library allows for control frames; it waits for a frame of ours at most
+		// this long and gives up.
+		err := ws.WriteControl(websocket.PongMessage, []byte(text), time.Now().Add(webSocketControl))
+		var ne net.Error
+		if errors.Is(err, websocket.ErrCloseSent) || errors.As(err, &ne) {
+			return nil
+		}
+		return err
+	})
+	return c
+}
+
+// Read implements net.Conn.
+func (c *wsConn) Read(b []byte) (int, error) {
+	for {
+		if c.frame == nil {
+			kind, r, err := c.NextReader()
+			if err != nil {
+				return 0, streamError(err)
+			}
+			if kind != websocket.BinaryMessage { // MQTT 5, 6.0.0-1
+				_ = c.WriteControl(websocket.CloseMessage,
+					websocket.FormatCloseMessage(websocket.CloseUnsupportedData, "binary only"), time.Now().Add(webSocketControl))
+				return 0, errTextFrame
+			}
+			c.frame = r
+		}
+		n, err := c.frame.Read(b)
+		if err == io.EOF {
+			c.frame, err = nil, nil
+			if n == 0 {
+				continue
+			}
+		}
+		return n, streamError(err)
+	}
+}
+
+// streamError turns the end of a WebSocket into the end of a stream.
+func streamError(err error) error {
+	var ce *websocket.CloseError
+	if errors.As(err, &ce) {
+		return io.EOF
+	}
+	return err
+}
+
+// Write implements net.Conn.
+func (c *wsConn) Write(b []byte) (int, error) {
+	if err := c.Conn.SetWriteDeadline(time.Unix(0, c.deadline.Load())); err != nil {
+		return 0, err
+	}
+	if err := c.WriteMessage(websocket.BinaryMessage, b); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+// SetWriteDeadline implements net.Conn. The library's own is not for use beside a Write, and a net.Conn's is.
+func (c *wsConn) SetWriteDeadline(t time.Time) error {
+	c.deadline.Store(t.UnixNano())
+	return c.NetConn().SetWriteDeadline(t)
+}
+
+// SetDeadline implements net.Conn.
+func (c *wsConn) SetDeadline(t time.Time) error {
+	if err := c.SetReadDeadline(t); err != nil {
+		return err
+	}
+	return c.SetWriteDeadline(t)
+}
