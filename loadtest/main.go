@@ -71,6 +71,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	c := &o.cfg
 	fs.StringVar(&c.Broker, "mqtt", "127.0.0.1:1883", "`ADDRESS` of the broker: host:port, tcp://host:port or ws://host:port/path")
 	fs.StringVar(&transport, "transport", "", "tcp or ws, for an ADDRESS without a scheme")
+	fs.StringVar((*string)(&c.Protocol), "protocol", "5", "MQTT version of the devices: 5, 3.1.1 or both")
 	fs.StringVar(&c.TopicPrefix, "prefix", "fleet", "first levels of the MQTT topics: PREFIX/RUN/DEVICE/telemetry")
 	fs.IntVar(&c.Devices, "devices", 50, "how many devices publish")
 	fs.Float64Var(&c.Rate, "rate", 0, "messages a second of all devices together; 0 is as fast as the windows allow")

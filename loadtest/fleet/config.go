@@ -11,6 +11,7 @@ import (
 // Config says what a fleet does. The zero value of a field that has a default takes it.
 type Config struct {
 	Broker       string        // MQTT address: host:port, or tcp://host:port, ws://host:port/path; required
+	Protocol     Protocol      // MQTT version of the devices; default MQTT5
 	TopicPrefix  string        // first levels of the topic: PREFIX/RUN/DEVICE/telemetry; default "fleet"
 	Devices      int           // how many devices publish; default 50
 	Rate         float64       // messages a second of the whole fleet; 0 is as fast as the windows allow
@@ -39,6 +40,16 @@ type Options struct {
 	Version string       // of the program, for the report
 }
 
+// Protocol is what devices speak. Subscribers always speak MQTT 5.
+type Protocol string
+
+// The protocols. With Both every second device speaks MQTT 3.1.1.
+const (
+	MQTT5   Protocol = "5"
+	MQTT311 Protocol = "3.1.1"
+	Both    Protocol = "both"
+)
+
 // withDefaults returns c with its unset fields filled.
 func (c Config) withDefaults() Config {
 	def := func(p *int, v int) {
@@ -49,6 +60,9 @@ func (c Config) withDefaults() Config {
 	def(&c.Devices, 50)
 	def(&c.Payload, 256)
 	def(&c.Window, 100)
+	if c.Protocol == "" {
+		c.Protocol = MQTT5
+	}
 	if c.TopicPrefix == "" {
 		c.TopicPrefix = "fleet"
 	}
@@ -79,6 +93,9 @@ func (c Config) validate() error {
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if _, err := brokerURL(c.Broker); err != nil {
 		bad("broker: %w", err)
+	}
+	if c.Protocol != MQTT5 && c.Protocol != MQTT311 && c.Protocol != Both {
+		bad("protocol: %q is not 5, 3.1.1 or both", c.Protocol)
 	}
 	if c.Devices < 1 || c.Devices > maxDevices {
 		bad("devices: %d is not in 1..%d", c.Devices, maxDevices)

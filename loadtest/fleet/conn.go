@@ -15,7 +15,7 @@ import (
 )
 
 // dial opens the network connection under one MQTT connection.
-func dial(ctx context.Context, u *url.URL) (net.Conn, error) {
+func dial(ctx context.Context, u *url.URL) (*conn, error) {
 	if u.Scheme == "ws" {
 		d := websocket.Dialer{Subprotocols: []string{"mqtt"}, NetDialContext: (&net.Dialer{}).DialContext}
 		ws, resp, err := d.DialContext(ctx, u.String(), nil)

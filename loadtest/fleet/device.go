@@ -2,26 +2,45 @@ package fleet
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
-
-	"github.com/eclipse/paho.golang/paho"
 )
 
 // device publishes numbered messages. One goroutine does everything: it waits for the time, for a place in the window,
 // and for the broker when the connection is gone.
 type device struct {
-	fleet   *Fleet
-	id      int
-	topic   string
-	quota   int // messages to send; 0 is no limit
-	rate    float64
-	phase   float64
-	link    *link
-	session *deviceSession
-	buf     []byte
-	timer   *time.Timer
+	fleet  *Fleet
+	id     int
+	topic  string
+	quota  int // messages to send; 0 is no limit
+	rate   float64
+	phase  float64
+	client client
+	buf    []byte
+	timer  *time.Timer
+}
+
+// client is a device's way to the broker: one persistent session over one connection after the other. One goroutine uses
+// it.
+type client interface {
+	// Connect tries until the broker accepts or ctx ends, and sends again what is in flight. It reports whether the broker
+	// knew the session.
+	Connect(ctx context.Context) (present bool, err error)
+
+	// Down is closed when the connection is lost.
+	Down() <-chan struct{}
+
+	// Publish hands a message over. A message of QoS 1 or 2 needs a slot first; it is in flight when taken is true, even if
+	// the connection is lost by then. Without taken it may be handed over again; an error then says that this is useless.
+	Publish(ctx context.Context, f flight, qos uint8, topic string, payload []byte) (taken bool, err error)
+
+	// Slots is the window: who sends into it may publish one message; the client takes it out when the message is settled.
+	Slots() chan struct{}
+
+	InFlight() int
+
+	// Disconnect takes leave. With forget the broker drops the session.
+	Disconnect(forget bool)
 }
 
 // maxWindow keeps paho's resend list, which is sorted by insertion, fast enough to be unseen.
@@ -41,10 +60,11 @@ func newDevice(f *Fleet, id int) *device {
 			d.quota++
 		}
 	}
-	d.session = newDeviceSession(d, f.cfg.Window)
-	d.link = &link{
-		fleet: f, clientID: f.clientID("device", id), receive: 16, session: d.session,
-		onRecv: func(paho.PublishReceived) (bool, error) { return true, nil },
+	clientID := f.clientID("device", id)
+	if f.cfg.Protocol == Both && id%2 == 1 || f.cfg.Protocol == MQTT311 {
+		d.client = newClient311(f, clientID, d)
+	} else {
+		d.client = newClient5(f, clientID, d)
 	}
 	return d
 }
@@ -68,7 +88,7 @@ func (d *device) publish(ctx context.Context) {
 		}
 		if !d.send(ctx, flight{seq: seq, at: due}, qos) {
 			if qos > 0 {
-				<-d.session.slots
+				<-d.client.Slots()
 			}
 			return
 		}
@@ -88,10 +108,10 @@ func (d *device) awaitTime(ctx context.Context, due time.Duration) bool {
 // awaitSlot waits for a place in the window.
 func (d *device) awaitSlot(ctx context.Context) bool {
 	select {
-	case d.session.slots <- struct{}{}:
+	case d.client.Slots() <- struct{}{}:
 		return true
 	default:
-		return d.await(ctx, nil, d.session.slots)
+		return d.await(ctx, nil, d.client.Slots())
 	}
 }
 
@@ -106,8 +126,8 @@ func (d *device) await(ctx context.Context, timer <-chan time.Time, slot chan<- 
 			return true
 		case <-ctx.Done():
 			return false
-		case <-d.link.Down():
-			if _, err := d.link.Connect(ctx); err != nil {
+		case <-d.client.Down():
+			if _, err := d.client.Connect(ctx); err != nil {
 				return false
 			}
 		}
@@ -117,30 +137,23 @@ func (d *device) await(ctx context.Context, timer <-chan time.Time, slot chan<- 
 // send publishes one message, again if need be, until it is in the session (or, with QoS 0, on its way).
 func (d *device) send(ctx context.Context, f flight, qos uint8) bool {
 	d.buf = appendPayload(d.buf[:0], d.fleet.run, message{d.id, f.seq, f.at}, time.Now(), d.fleet.cfg.Payload)
-	p := &paho.Publish{
-		Topic: d.topic, QoS: qos, Payload: d.buf,
-		Properties: &paho.PublishProperties{ContentType: "application/json"},
-	}
 	for {
-		d.link.conn.awaitRoom()
-		d.session.next = f
 		if qos == 0 {
 			d.sent(f)
 		}
-		_, err := d.link.cli.PublishWithOptions(ctx, p, paho.PublishOptions{Method: paho.PublishMethod_AsyncSend})
-		if err == nil || errors.Is(err, paho.ErrNetworkErrorAfterStored) || qos == 0 {
+		taken, err := d.client.Publish(ctx, f, qos, d.topic, d.buf)
+		if taken {
 			return true
 		}
-		if errors.Is(err, paho.ErrInvalidArguments) {
+		if err != nil {
 			d.fleet.fail(fmt.Errorf("publish to %s: %w", d.topic, err))
 			return false
 		}
-		d.fleet.log.Debug("publish", "client_id", d.link.clientID, "seq", f.seq, "err", err)
 		select {
 		case <-ctx.Done():
 			return false
-		case <-d.link.Down():
-			if _, err := d.link.Connect(ctx); err != nil {
+		case <-d.client.Down():
+			if _, err := d.client.Connect(ctx); err != nil {
 				return false
 			}
 		case <-time.After(50 * time.Millisecond): // the broker's Receive Maximum is below our window, and it is slow
@@ -152,13 +165,13 @@ func (d *device) send(ctx context.Context, f flight, qos uint8) bool {
 func (d *device) drain(ctx context.Context) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for d.session.inFlight() > 0 && d.await(ctx, tick.C, nil) {
+	for d.client.InFlight() > 0 && d.await(ctx, tick.C, nil) {
 	}
 }
 
 // close takes leave of the broker. A session with messages in flight stays there, as evidence.
 func (d *device) close() {
-	d.link.Disconnect(!d.fleet.cfg.KeepSessions && d.session.inFlight() == 0)
+	d.client.Disconnect(!d.fleet.cfg.KeepSessions && d.client.InFlight() == 0)
 }
 
 // sent implements sessionNotes.

@@ -137,7 +137,7 @@ func (f *Fleet) connect(ctx, witness context.Context, watching *sync.WaitGroup) 
 	var wg sync.WaitGroup
 	errs := make([]error, len(f.devices))
 	for i, d := range f.devices {
-		wg.Go(func() { _, errs[i] = d.link.Connect(ctx) })
+		wg.Go(func() { _, errs[i] = d.client.Connect(ctx) })
 	}
 	wg.Wait()
 	for _, err := range errs {
@@ -210,7 +210,7 @@ func (f *Fleet) drain(ctx context.Context) {
 func (f *Fleet) open() int64 {
 	var flying int64
 	for _, d := range f.devices {
-		flying += int64(d.session.inFlight())
+		flying += int64(d.client.InFlight())
 	}
 	for _, c := range f.ledger.checkers {
 		flying += c.pending.Load()

@@ -45,35 +45,19 @@ func (l *link) Down() <-chan struct{} {
 // Connect tries until the broker accepts or ctx ends. It reports whether the broker knew the session. Clean Start is
 // never set: the client ID is new, and Mosquitto 2.0 does not persist a session that began with it.
 func (l *link) Connect(ctx context.Context) (present bool, err error) {
-	for wait := 20 * time.Millisecond; ; wait = min(wait*2, time.Second) {
+	err = l.fleet.retry(ctx, l.clientID, func(ctx context.Context) error {
 		present, err = l.connect(ctx)
-		if err == nil {
-			return present, nil
-		}
-		l.fleet.log.Debug("connect", "client_id", l.clientID, "err", err)
-		select {
-		case <-ctx.Done():
-			return false, errors.Join(ctx.Err(), err)
-		case <-time.After(wait):
-		}
-	}
+		return err
+	})
+	return present, err
 }
 
 // connect tries once.
 func (l *link) connect(ctx context.Context) (bool, error) {
-	select {
-	case l.fleet.dialing <- struct{}{}: // a thousand devices that return at once must not overrun the listen queue
-		defer func() { <-l.fleet.dialing }()
-	case <-ctx.Done():
-		return false, ctx.Err()
-	}
-	ctx, cancel := context.WithTimeout(ctx, connectWait)
-	defer cancel()
-	nc, err := dial(ctx, l.fleet.url)
+	c, err := dial(ctx, l.fleet.url)
 	if err != nil {
 		return false, err
 	}
-	c := nc.(*conn)
 	cli := paho.NewClient(paho.ClientConfig{
 		ClientID: l.clientID, Conn: c, Session: l.session, PacketTimeout: connectWait,
 		OnPublishReceived: []func(paho.PublishReceived) (bool, error){l.onRecv},
@@ -89,12 +73,7 @@ func (l *link) connect(ctx context.Context) (bool, error) {
 		}
 		return false, err
 	}
-	if l.connected {
-		l.fleet.reconnects.Add(1)
-		if !ack.SessionPresent {
-			l.fleet.sessionsLost.Add(1)
-		}
-	}
+	l.fleet.connected(l.connected, ack.SessionPresent)
 	l.cli, l.conn, l.connected = cli, c, true
 	return ack.SessionPresent, nil
 }
@@ -111,4 +90,40 @@ func (l *link) Disconnect(forget bool) {
 	}
 	l.cli.Disconnect(d) // an error says that the connection is gone, and so it is either way
 	<-l.cli.Done()
+}
+
+// retry calls connect until it succeeds or ctx ends, with growing pauses.
+func (f *Fleet) retry(ctx context.Context, id string, connect func(context.Context) error) error {
+	try := func() error {
+		select {
+		case f.dialing <- struct{}{}: // a thousand devices that return at once must not overrun the listen queue
+			defer func() { <-f.dialing }()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		ctx, cancel := context.WithTimeout(ctx, connectWait)
+		defer cancel()
+		return connect(ctx)
+	}
+	for pause := 20 * time.Millisecond; ; pause = min(pause*2, time.Second) {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		f.log.Debug("connect", "client_id", id, "err", err)
+		if !sleep(ctx, pause) {
+			return errors.Join(ctx.Err(), err)
+		}
+	}
+}
+
+// connected counts a connection of a client that was connected before.
+func (f *Fleet) connected(before, present bool) {
+	if !before {
+		return
+	}
+	f.reconnects.Add(1)
+	if !present {
+		f.sessionsLost.Add(1)
+	}
 }

@@ -26,6 +26,7 @@ type Report struct {
 // ReportConfig is the configuration in a form that reads well.
 type ReportConfig struct {
 	Broker      string   `json:"broker"`
+	Protocol    Protocol `json:"protocol"`
 	Devices     int      `json:"devices"`
 	Rate        float64  `json:"rate"`
 	Profile     string   `json:"profile"`
@@ -62,11 +63,7 @@ type Snapshot struct {
 // Snapshot looks at the run. Its latencies cover the time since the last call, so one caller should do it steadily.
 func (f *Fleet) Snapshot() Snapshot {
 	s := Snapshot{Phase: Phase(f.phase.Load()), Reconnects: f.reconnects.Load()}
-	if s.Phase >= Publishing {
-		f.mu.Lock()
-		s.Elapsed = f.since() - f.began
-		f.mu.Unlock()
-	}
+	s.Elapsed = f.Elapsed()
 	for q := range 3 {
 		s.Published += f.ledger.sent[q].Load()
 		s.Acknowledged += f.ledger.acked[q].Load()
@@ -92,6 +89,16 @@ func (f *Fleet) Snapshot() Snapshot {
 	}
 	s.Subscriber = worst(subs)
 	return s
+}
+
+// Elapsed is the time since publishing began; 0 before that.
+func (f *Fleet) Elapsed() time.Duration {
+	if Phase(f.phase.Load()) < Publishing {
+		return 0
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.since() - f.began
 }
 
 func (s *Snapshot) count(c *checker) {
@@ -126,7 +133,7 @@ func (f *Fleet) report() *Report {
 	r := &Report{
 		Version: f.opts.Version, Run: f.run, Began: f.origin.Add(f.began).UTC(),
 		Config: ReportConfig{
-			Broker: f.url.String(), Devices: c.Devices, Rate: c.Rate, Profile: c.Profile.String(), QoS: c.Mix.String(),
+			Broker: f.url.String(), Protocol: c.Protocol, Devices: c.Devices, Rate: c.Rate, Profile: c.Profile.String(), QoS: c.Mix.String(),
 			Payload: c.Payload, Window: c.Window, Count: c.Count, Subscribers: c.Subscribers, SubQoS: c.SubscriberQoS,
 			Kafka: c.Kafka, KafkaTopic: c.KafkaTopic,
 		},

@@ -126,8 +126,8 @@ func (s *deviceSession) ConnectionLost(d *packets.Disconnect) error {
 	return s.State.ConnectionLost(d)
 }
 
-// inFlight is how many messages are under way.
-func (s *deviceSession) inFlight() int {
+// InFlight is how many messages are under way.
+func (s *deviceSession) InFlight() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.flights)
