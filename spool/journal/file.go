@@ -121,7 +121,7 @@ func zeroFill(f vfs.File, size int64, stopped func() bool) error {
 // writeFree marks the file as holding nothing, and makes that durable, before its first frame may be overwritten: else a
 // crash in the middle of the next use would show the old header over missing frames, which is what damage looks like.
 func writeFree(f vfs.File, h header) error {
-	h.state = stateFree
+	h.state, h.begun = stateFree, 0
 	b := make([]byte, headerSize)
 	h.put(b)
 	if err := writeAll(f, b, 0); err != nil {

@@ -43,7 +43,8 @@ const (
 //	32  8  generation
 //	40  8  first LSN
 //	48  8  time of this use, Unix nanoseconds
-//	56     zero
+//	56  8  last LSN of the first write  zero in a free file
+//	64     zero
 //	508 4  CRC32C of bytes 0..507
 //	512    zero to 4096
 //
@@ -63,6 +64,10 @@ type header struct {
 	first LSN
 
 	time int64
+
+	// begun is the last LSN of the write that carried this header. If these frames are not all there, the write was
+	// never synced.
+	begun LSN
 }
 
 // put writes h into the block b.
@@ -77,6 +82,7 @@ func (h header) put(b []byte) {
 	binary.LittleEndian.PutUint64(b[32:], h.generation)
 	binary.LittleEndian.PutUint64(b[40:], uint64(h.first))
 	binary.LittleEndian.PutUint64(b[48:], uint64(h.time))
+	binary.LittleEndian.PutUint64(b[56:], uint64(h.begun))
 	binary.LittleEndian.PutUint32(b[headerUsed-4:], crc32.Checksum(b[:headerUsed-4], castagnoli))
 }
 
@@ -101,10 +107,14 @@ func parseHeader(b []byte) (header, error) {
 		generation: binary.LittleEndian.Uint64(b[32:]),
 		first:      LSN(binary.LittleEndian.Uint64(b[40:])),
 		time:       int64(binary.LittleEndian.Uint64(b[48:])),
+		begun:      LSN(binary.LittleEndian.Uint64(b[56:])),
 	}
 	if h.state != stateFree && h.state != stateInUse || h.size < headerSize || h.size > maxFileSize ||
 		h.first == 0 || h.first > maxLSN {
 		return header{}, fmt.Errorf("%w: state %d, size %d, first %d", errBadHeader, h.state, h.size, h.first)
+	}
+	if h.state == stateInUse && (h.begun < h.first || h.begun > maxLSN) {
+		return header{}, fmt.Errorf("%w: first %d, begun %d", errBadHeader, h.first, h.begun)
 	}
 	return h, nil
 }

@@ -247,6 +247,7 @@ func (j *Journal) store(f *file, buf []byte, sync bool) error {
 	sealFrames(buf[headerSize:], seedOf(f.epoch))
 	b, off := buf[headerSize:], f.off
 	if off == 0 {
+		f.begun = lastOf(b)
 		f.header.put(buf)
 		b = buf
 	}

@@ -112,14 +112,21 @@ func (j *Journal) prove(s *survey) {
 	if from > last {
 		return
 	}
-	err := j.copyTail(from, last)
-	if err == nil {
-		return
+	// Behind an unreadable hole frames count although nothing proves them. A file has no hole: only the last run is copied.
+	if begin := j.replay[len(j.replay)-1].from; begin > from {
+		j.syncInPlace(from, begin-1)
+		from = begin
 	}
-	j.log.Warn("end of the journal not copied to a fresh file, syncing it where it is", "err", err)
+	if err := j.copyTail(from, last); err != nil {
+		j.log.Warn("end of the journal not copied to a fresh file, syncing it where it is", "err", err)
+		j.syncInPlace(from, last)
+	}
+}
+
+func (j *Journal) syncInPlace(from, to LSN) {
 	j.recovery.Unproven = true
 	for _, r := range j.replay {
-		if r.last < from {
+		if r.last < from || r.from > to {
 			continue
 		}
 		if err := r.file.Datasync(); err != nil {

@@ -3,6 +3,7 @@ package journal
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -103,6 +104,7 @@ func look(fsys vfs.FS, dir string, flag int) (_ *survey, err error) {
 		s.floor = max(s.floor, f.first)
 	}
 	s.settled.next = max(s.settled.next, s.floor)
+	s.missing()
 	return s, nil
 }
 
@@ -113,7 +115,7 @@ func (s *survey) add(fsys vfs.FS, dir, name string, slot uint64, flag int) error
 	}
 	sf := surveyed{name: name, slot: slot, f: f}
 	b := make([]byte, headerUsed)
-	n, rerr := f.ReadAt(b, 0)
+	n, rerr := readHeader(f, b)
 	sf.size, err = f.Size()
 	if err == nil {
 		sf.header, err = parseHeader(b[:n])
@@ -134,6 +136,32 @@ func (s *survey) add(fsys vfs.FS, dir, name string, slot uint64, flag int) error
 		s.files = append(s.files, sf)
 	}
 	return nil
+}
+
+// readHeader tries more than once: what a whole file holds hangs on this one sector.
+func readHeader(f vfs.File, b []byte) (n int, err error) {
+	for range 3 {
+		if n, err = f.ReadAt(b, 0); err == nil || errors.Is(err, io.EOF) {
+			break
+		}
+	}
+	return n, err
+}
+
+// missing accounts for files whose header cannot be read. If a hole between the others does not explain such a file, it
+// may have been the last one, full of acknowledged frames: their LSNs are lost and not used again.
+func (s *survey) missing() {
+	st := &s.settled
+	for range len(s.broken) - len(st.lost) {
+		to := st.next
+		for _, f := range s.broken {
+			to = max(to, st.next+LSN(f.size/blockSize))
+		}
+		if to > st.next {
+			st.lost = append(st.lost, Range{st.next, to - 1})
+			st.next = to
+		}
+	}
 }
 
 func (s *survey) close() {

@@ -10,8 +10,9 @@ import (
 type run struct {
 	off, end    int64 // in the file
 	first, last LSN
-	synced      LSN // highest that its frames name
-	from        LSN // set by settle: frames below it were taken from another file
+	synced      LSN   // highest that its frames name
+	from        LSN   // set by settle: frames below it were taken from another file
+	unread      error // why the hole before it, if any, may hold frames all the same
 }
 
 // scanned is what the frames of a file in use look like, taken by itself.
@@ -38,6 +39,7 @@ func scanFrames(r io.ReaderAt, h header) scanned {
 	want, end := h.first, int64(headerSize) // the LSN and the offset that follow the last good frame
 	for off := end; off+blockSize <= h.size; {
 		fr, err := scanFrame(w, off, seed, want, end)
+		size := span(len(fr.payload))
 		if err != nil {
 			if s.stop == nil {
 				s.stop, s.stopOff = err, off
@@ -46,10 +48,14 @@ func scanFrames(r io.ReaderAt, h header) scanned {
 			continue
 		}
 		if fr.lsn != want || len(s.runs) == 0 {
-			s.runs = append(s.runs, run{off: off, first: fr.lsn})
+			r := run{off: off, first: fr.lsn}
+			if off > end {
+				r.unread = tailUnreadable(w, end, want)
+			}
+			s.runs = append(s.runs, r)
 		}
 		n := &s.runs[len(s.runs)-1]
-		off += span(len(fr.payload))
+		off += size
 		end, want = off, fr.lsn+1
 		n.end, n.last, n.synced = off, fr.lsn, max(n.synced, fr.synced)
 	}
@@ -85,7 +91,7 @@ func scanFrame(w *window, off int64, seed uint32, want LSN, end int64) (frame, e
 	return parseFrame(b, seed)
 }
 
-// tailUnreadable tells whether the frame that should stand at off is not bad but out of reach.
+// tailUnreadable tells whether the frame that should stand at off is not bad but out of reach, and why.
 func tailUnreadable(w *window, off int64, want LSN) error {
 	if off+blockSize > w.size {
 		return nil
@@ -117,6 +123,7 @@ func (s *scanned) why() string {
 func (n run) eachFrame(r io.ReaderAt, h header, from, to LSN, fn func(fr frame, raw []byte) error) error {
 	w := newWindow(r, h.size)
 	seed := seedOf(h.epoch)
+	to = min(to, n.last) // settle may have cut the run; its bytes go on to end
 	lsn := n.first
 	for off := n.off; off < n.end && lsn <= to; lsn++ {
 		length, got, err := peekFrame(w.at(off, blockSize), h.size-off)

@@ -29,16 +29,16 @@ type settledFile struct {
 //  1. Append writes LSN 120 to A. The sync of A fails. Append writes 120 to B, whose header says "first 120", and the
 //     sync of B succeeds: 120 is acknowledged. On the disk A may hold a good frame 120, a torn one or none. B counts, A is
 //     cut before 120. The frame in A is equal, or it is a leftover of case 3.
-//  2. As 1, and the power fails while B is written. B may have its header but no good frame 120. Nothing of 120 was
-//     acknowledged by way of B, so B is void and does not cut A. If A has a good frame 120 it is replayed. This
-//     matters most when B was begun by recovery, which writes again what is not proven: then 120 in A may have been
-//     acknowledged by the run before, and A must not be cut before B really has it.
+//  2. As 1, and the power fails while B is written. B may have its header, which names the last LSN of its first write,
+//     but not all frames of that write. Nothing was acknowledged by way of B. This matters most when B was begun by
+//     recovery, which writes again what is not proven: then 120 and 121 in A may have been acknowledged by the run
+//     before, and A must not be cut while B has only one of them. So whichever reaches further counts, as a whole; a
+//     mixture could join frames of two groups (see 3). If that is A, B is void.
 //  3. As 1, but there was no free file for B, or B failed as well for lack of space: Append returned an error, and a later
 //     Append gave LSN 120 to another group, in file C with "first 120". C counts, A and B are cut before 120, so
 //     the refused group cannot come back, and neither can its second frame 121 behind a shorter group in C.
 //
-// So: a file is cut before the first LSN of the files that follow it, except that files at the end of the order that
-// have no good frame at their beginning are void. A header's first LSN does prove, void or not, that all LSNs below it
+// So: a file is cut before the first LSN of the files that follow it, except for void ones at the end of the order. A header's first LSN does prove, void or not, that all LSNs below it
 // were durable before that header was written.
 //
 // A hole at or below the proven LSN is damage: it is reported and what follows it counts. The first hole above it ends
@@ -58,21 +58,23 @@ func settle(in []scanned) settled {
 		return s
 	}
 
-	cuts := s.cuts()
+	cuts, used := s.cuts()
 	want := s.files[0].first
 	for i := range s.files {
 		f := &s.files[i]
 		if s.torn != nil {
 			break
 		}
-		// void files at the end have first-1 <= proven as well, so that a hole before them is seen here
-		s.skipTo(f.first, &want, i-1)
+		s.skipTo(f.first, &want, i-1) // for void files as well: first-1 is proven
+		if i >= used {
+			continue
+		}
 		for _, r := range f.runs {
 			r.last = min(r.last, cuts[i]-1)
 			if r.last < max(r.first, want) {
 				continue
 			}
-			if r.first > want && want > s.proven {
+			if r.first > want && want > s.proven && r.unread == nil {
 				s.torn = f.stop
 				break
 			}
@@ -81,46 +83,59 @@ func settle(in []scanned) settled {
 			f.take = append(f.take, r)
 			want = r.last + 1
 		}
-		if f.unreadable != nil && s.torn == nil && f.reach >= want && f.reach < cuts[i] && i == s.lastUsed(cuts) {
+		if i == used-1 && f.unreadable != nil && s.torn == nil && f.reach >= want {
 			// What cannot be read may have been acknowledged, and may be readable next time: its LSNs are never used again.
 			f.hurt = true
 			s.lost = append(s.lost, Range{want, f.reach})
 			want = f.reach + 1
 		}
 	}
-	s.skipTo(s.proven+1, &want, len(s.files)-1)
+	s.skipTo(s.proven+1, &want, used-1)
 	s.next = want
 	return s
 }
 
-// cuts returns for each file the LSN before which it is cut by later files.
-func (s *settled) cuts() []LSN {
-	cuts := make([]LSN, len(s.files))
-	cut, trailing := ^LSN(0), true
+// cuts returns for each file the LSN before which it is cut by later files, and the number of files before the void ones
+// at the end.
+func (s *settled) cuts() (cuts []LSN, used int) {
+	cuts = make([]LSN, len(s.files))
+	used = len(s.files)
+	for used > 0 && s.void(used-1) {
+		used--
+	}
+	cut := ^LSN(0)
 	for i := len(s.files) - 1; i >= 0; i-- {
 		cuts[i] = cut
-		f := s.files[i]
-		trailing = trailing && f.void(s.proven)
-		if !trailing {
-			cut = min(cut, f.first)
+		if i < used {
+			cut = min(cut, s.files[i].first)
 		}
 	}
-	return cuts
+	return cuts, used
 }
 
-// void tells whether nothing at the beginning of the file is good and nothing says that there ever was.
-func (f *scanned) void(proven LSN) bool {
-	return f.first > proven && f.unreadable == nil && (len(f.runs) == 0 || f.runs[0].first > f.first)
-}
-
-// lastUsed is the index of the last file that is not void.
-func (s *settled) lastUsed(cuts []LSN) int {
-	for i := range cuts {
-		if cuts[i] == ^LSN(0) {
-			return i
+// void tells whether file i, the last one, does not count: its first write is not all there, nothing says that it ever
+// was, and what older files have of the same LSNs reaches as far.
+func (s *settled) void(i int) bool {
+	f := s.files[i]
+	if f.first <= s.proven || f.unreadable != nil || len(f.runs) > 0 && f.runs[0].unread != nil {
+		return false
+	}
+	last := f.first - 1
+	if len(f.runs) > 0 && f.runs[0].first == f.first {
+		last = f.runs[0].last
+	}
+	if last >= f.begun {
+		return false
+	}
+	older := f.first - 1
+	for _, o := range s.files[:i] {
+		for _, r := range o.runs {
+			if r.first <= f.first {
+				older = max(older, r.last)
+			}
 		}
 	}
-	return len(cuts) - 1
+	return older >= last
 }
 
 // skipTo notes the hole want..to-1, which file i should have held.

@@ -90,6 +90,19 @@ func (d *Disk) Log(from int) []string {
 
 func (d *Disk) record(o op) { d.log = append(d.log, o) }
 
+// nameOf is the name that f has now; a renamed file is logged under its new name.
+func (d *Disk) nameOf(f *diskFile) string {
+	if d.names[f.name] == f.ino {
+		return f.name
+	}
+	for name, ino := range d.names {
+		if ino == f.ino {
+			return name
+		}
+	}
+	return f.name
+}
+
 func (d *Disk) used() (n int64) {
 	for _, i := range d.names {
 		n += int64(len(i.data))
@@ -251,3 +264,6 @@ func (i info) Mode() fs.FileMode  { return i.mode }
 func (i info) ModTime() time.Time { return time.Time{} }
 func (i info) IsDir() bool        { return i.mode.IsDir() }
 func (i info) Sys() any           { return nil }
+
+// Start is the number of calls that a disk made by Cut begins with: they put its content there and are durable.
+func (d *Disk) Start() int { return d.start }

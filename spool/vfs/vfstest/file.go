@@ -60,7 +60,7 @@ func (f *diskFile) WriteAt(b []byte, off int64) (int, error) {
 	}
 	if len(b) > 0 {
 		f.ino.write(b, off)
-		f.d.record(op{kind: Write, name: f.name, ino: f.ino, off: off, data: slices.Clone(b)})
+		f.d.record(op{kind: Write, name: f.d.nameOf(f), ino: f.ino, off: off, data: slices.Clone(b)})
 	}
 	return len(b), err
 }
@@ -84,7 +84,7 @@ func (f *diskFile) Truncate(size int64) error {
 		return err
 	}
 	f.ino.truncate(size)
-	f.d.record(op{kind: Truncate, name: f.name, ino: f.ino, size: size})
+	f.d.record(op{kind: Truncate, name: f.d.nameOf(f), ino: f.ino, size: size})
 	return nil
 }
 
@@ -100,7 +100,7 @@ func (f *diskFile) sync(k Kind, bad bool) error {
 	if err := f.fault("sync", false); err != nil {
 		return err
 	}
-	f.d.record(op{kind: k, name: f.name, ino: f.ino, bad: bad})
+	f.d.record(op{kind: k, name: f.d.nameOf(f), ino: f.ino, bad: bad})
 	return nil
 }
 
