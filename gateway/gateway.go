@@ -6,14 +6,16 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/forebay-gateway/forebay/bridge"
+	"github.com/forebay-gateway/forebay/bridge/embedded"
 	"github.com/forebay-gateway/forebay/gateway/admin"
 	"github.com/forebay-gateway/forebay/gateway/config"
+	"github.com/forebay-gateway/forebay/mqtt"
 	"github.com/forebay-gateway/forebay/spool"
 )
 
@@ -44,10 +46,12 @@ type Gateway struct {
 	created time.Time
 	ready   chan struct{} // closed when every part has started
 
-	mu    sync.Mutex
-	id    string
-	admin *admin.Server
-	spool *spool.Spool // nil until its part has started, like the others
+	mu     sync.Mutex
+	id     string
+	admin  *admin.Server // nil until its part has started, like the others
+	spool  *spool.Spool
+	bridge *bridge.Bridge
+	mqtt   *mqtt.Server
 }
 
 // New prepares a gateway. It touches nothing before Run.
@@ -103,92 +107,78 @@ func (g *Gateway) ID() string {
 	return g.id
 }
 
-// Addr is the address that a listener took: of "admin", or of one of mqtt.listeners by its name. It is nil before that.
-func (g *Gateway) Addr(listener string) net.Addr {
+// Addr is the address, host:port, that a listener took: of "admin", of "embedded" (the Kafka broker inside the gateway), or of
+// one of mqtt.listeners by its name. It is empty before that, and when there is no such listener.
+func (g *Gateway) Addr(listener string) string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if listener == "admin" && g.admin != nil {
-		return g.admin.Addr()
+	var addr net.Addr
+	switch {
+	case listener == adminListener && g.admin != nil:
+		addr = g.admin.Addr()
+	case listener == embeddedListener && g.bridge != nil && g.bridge.Embedded() != nil:
+		return g.bridge.Embedded().Addr()
+	case g.mqtt != nil:
+		addr = g.mqtt.Addr(listener)
 	}
-	return nil
+	if addr == nil {
+		return ""
+	}
+	return addr.String()
 }
+
+// The names of the listeners that the configuration does not name.
+const (
+	adminListener    = "admin"
+	embeddedListener = bridge.EmbeddedUpstream
+)
 
 // listening is one attribute with every address, so that who starts a gateway on free ports can learn them from its log.
 func (g *Gateway) listening() slog.Attr {
+	names := []string{adminListener, embeddedListener}
+	for _, l := range g.cfg.MQTT.Listeners {
+		names = append(names, l.Name)
+	}
 	var addrs []any
-	for _, name := range []string{"admin"} {
-		if a := g.Addr(name); a != nil {
-			addrs = append(addrs, slog.String(name, a.String()))
+	for _, name := range names {
+		if a := g.Addr(name); a != "" {
+			addrs = append(addrs, slog.String(name, a))
 		}
 	}
 	return slog.Group("listeners", addrs...)
 }
 
-// parts are the parts in the order of their start; lifecycle.go has the reasons.
-func (g *Gateway) parts(log *slog.Logger) []part {
-	component := func(name string) *slog.Logger { return log.With("component", name) }
-	return []part{
-		g.adminPart(component("admin")),
-		g.spoolPart(component("spool")),
-	}
+// Stats are the figures of the parts, of those that have started.
+type Stats struct {
+	Spool  spool.Stats
+	MQTT   mqtt.Stats
+	Routes []bridge.RouteStats
 }
 
-func (g *Gateway) adminPart(log *slog.Logger) part {
-	server := admin.New(g.cfg.Admin, admin.Options{Logger: log, Gatherer: g.reg, Health: g.Health})
-	return part{
-		name: "admin",
-		start: func(context.Context) error {
-			g.mu.Lock()
-			g.admin = server
-			g.mu.Unlock()
-			return server.Listen()
-		},
-		run:  server.Run,
-		stop: server.Close,
-		hint: "health and metrics are gone until a restart; messages are not affected",
-	}
-}
-
-func (g *Gateway) spoolPart(log *slog.Logger) part {
-	var s *spool.Spool
-	return part{
-		name: "spool",
-		start: func(context.Context) error {
-			if err := g.prepareDataDir(); err != nil {
-				return err
-			}
-			opened, err := spool.Open(g.cfg.Spool, spool.Options{Logger: log, Registerer: g.reg})
-			if err != nil {
-				return err
-			}
-			s = opened
-			g.mu.Lock()
-			g.spool = s
-			g.mu.Unlock()
-			return nil
-		},
-		stop:   func(context.Context) error { return s.Close() },
-		health: func() error { return s.Health() },
-		needed: true,
-	}
-}
-
-// prepareDataDir makes the directory and finds the gateway's ID in it. Others on the machine do not read what devices said.
-func (g *Gateway) prepareDataDir() error {
-	dir := g.cfg.Gateway.DataDir
-	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return fmt.Errorf("gateway.data_dir: %w", err)
-	}
-	id := g.cfg.Gateway.ID
-	if id == "" {
-		made, err := identity(dir)
-		if err != nil {
-			return fmt.Errorf("gateway.id: %w", err)
-		}
-		id = made
-	}
+// Stats takes a snapshot.
+func (g *Gateway) Stats() Stats {
 	g.mu.Lock()
-	g.id = id
+	log, front, routes := g.spool, g.mqtt, g.bridge
 	g.mu.Unlock()
-	return nil
+	var s Stats
+	if log != nil {
+		s.Spool = log.Stats()
+	}
+	if front != nil {
+		s.MQTT = front.Stats()
+	}
+	if routes != nil {
+		s.Routes = routes.Stats()
+	}
+	return s
+}
+
+// Embedded is the Kafka broker inside the gateway, nil when it is not enabled or has not started. Demo and tests suspend it.
+func (g *Gateway) Embedded() *embedded.Upstream {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.bridge == nil {
+		return nil
+	}
+	return g.bridge.Embedded()
 }

@@ -1,10 +1,16 @@
 package gateway
 
 import (
+	"context"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/forebay-gateway/forebay/bridge"
+	"github.com/forebay-gateway/forebay/gateway/config"
+	"github.com/forebay-gateway/forebay/gateway/unit"
 )
 
 func TestIdentityIsMadeOnce(t *testing.T) {
@@ -30,6 +36,110 @@ func TestIdentityRefusesADamagedFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := identity(dir); err == nil || !strings.Contains(err.Error(), "set gateway.id") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// small is a configuration for a test: free ports, a directory that goes, the embedded upstream.
+func small(t *testing.T) config.Config {
+	t.Helper()
+	c := config.DefaultConfig()
+	c.Gateway.DataDir = t.TempDir()
+	c.Admin.Address = "127.0.0.1:0"
+	for i := range c.MQTT.Listeners {
+		c.MQTT.Listeners[i].Address = "127.0.0.1:0"
+	}
+	c.Spool.MaxSize, c.Spool.MinFree = 64*unit.MiB, 0
+	c.Spool.Journal.FileSize, c.Spool.Segment.MaxSize = unit.MiB, 4*unit.MiB
+	c.Bridge.Embedded.Enabled, c.Bridge.Embedded.Address = true, "127.0.0.1:0"
+	c.Bridge.Routes = []bridge.RouteConfig{{Name: "all", Topic: "telemetry"}}
+	return c
+}
+
+func TestGatewayRunsAndStops(t *testing.T) {
+	c := small(t)
+	for range 2 { // the second time on the directory of the first
+		g, err := New(c, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h := g.Health(); h.Ready || h.Status != "starting" {
+			t.Errorf("before Run: %+v", h)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- g.Run(ctx) }()
+		select {
+		case <-g.Ready():
+		case err := <-done:
+			t.Fatal(err)
+		}
+		for _, name := range []string{"admin", "embedded", "tcp", "websocket"} {
+			if g.Addr(name) == "" {
+				t.Errorf("no address of %s", name)
+			}
+		}
+		if g.Addr("nothing") != "" {
+			t.Error("an address of nothing")
+		}
+		if h := g.Health(); !h.Ready || h.Status != "ok" || h.Gateway != g.ID() || g.ID() == "" {
+			t.Errorf("while it runs: %+v", h)
+		}
+		if families, err := g.reg.Gather(); err != nil || len(families) < 20 {
+			t.Errorf("%d metric families, %v", len(families), err)
+		}
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if h := g.Health(); h.Ready || h.Status != "stopping" {
+			t.Errorf("after Run: %+v", h)
+		}
+	}
+}
+
+func TestGatewayGivesBackWhatItTookWhenAPartCannotStart(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	c := small(t)
+	free := c.MQTT.Listeners[0].Address
+	c.MQTT.Listeners[0].Address = taken.Addr().String()
+	for i := range 2 {
+		g, err := New(c, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- g.Run(ctx) }()
+		if i == 0 {
+			if err := <-done; err == nil || !strings.Contains(err.Error(), "start mqtt: ") {
+				t.Errorf("got %v", err)
+			}
+			stop()
+			c.MQTT.Listeners[0].Address = free
+			continue
+		}
+		select {
+		case <-g.Ready(): // the directory's locks are free again
+			stop()
+			err = <-done
+		case err = <-done:
+			stop()
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestNewRefusesABadConfig(t *testing.T) {
+	c := small(t)
+	c.Gateway.DataDir = ""
+	if _, err := New(c, Options{}); err == nil || !strings.Contains(err.Error(), "gateway.data_dir") {
 		t.Errorf("got %v", err)
 	}
 }

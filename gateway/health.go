@@ -1,9 +1,11 @@
 package gateway
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
+	"github.com/forebay-gateway/forebay/bridge"
 	"github.com/forebay-gateway/forebay/gateway/admin"
 )
 
@@ -48,4 +50,22 @@ func (g *Gateway) Health() admin.Health {
 	}
 	h.Ready = len(h.NotReady) == 0
 	return h
+}
+
+// routesHealth is what the routes have to say: one line for each that is stuck.
+func routesHealth(routes []bridge.RouteHealth) error {
+	var errs []error
+	for _, r := range routes {
+		if r.State != bridge.Stuck {
+			continue
+		}
+		problem := fmt.Sprintf("route %s: %s", r.Route, r.Reason)
+		for _, more := range []string{r.Where, r.Error, r.Hint} {
+			if more != "" {
+				problem += "; " + more
+			}
+		}
+		errs = append(errs, errors.New(problem))
+	}
+	return errors.Join(errs...)
 }

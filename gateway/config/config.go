@@ -6,9 +6,13 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 
+	"github.com/forebay-gateway/forebay/bridge"
 	"github.com/forebay-gateway/forebay/gateway/admin"
 	"github.com/forebay-gateway/forebay/gateway/unit"
+	"github.com/forebay-gateway/forebay/mqtt"
 	"github.com/forebay-gateway/forebay/spool"
 )
 
@@ -25,8 +29,14 @@ type Config struct {
 	// Health, readiness and metrics.
 	Admin admin.Config `yaml:"admin"`
 
+	// The front that devices and local subscribers connect to.
+	MQTT mqtt.Config `yaml:"mqtt"`
+
 	// The durable log between devices and everything that reads them.
 	Spool spool.Config `yaml:"spool"`
+
+	// The way to Kafka.
+	Bridge bridge.Config `yaml:"bridge"`
 }
 
 // Gateway is the gateway as a whole.
@@ -36,7 +46,8 @@ type Gateway struct {
 	// one is made at the first start and kept in the file gateway_id of data_dir.
 	ID string `yaml:"id"`
 
-	// Directory of everything that must survive a restart. It is made when it is missing.
+	// Directory of everything that must survive a restart. It is made when it is missing; a relative one is below the
+	// directory that the gateway is started in.
 	DataDir string `yaml:"data_dir"`
 
 	// Longest time that a stop may take, from the signal to the end of the process: devices are told, routes deliver
@@ -60,7 +71,9 @@ func DefaultConfig() Config {
 		Gateway: Gateway{DataDir: "/var/lib/forebay", StopTimeout: 30 * unit.Second},
 		Log:     Log{Level: LevelInfo, Format: FormatText},
 		Admin:   admin.DefaultConfig(),
+		MQTT:    mqtt.DefaultConfig(),
 		Spool:   spool.DefaultConfig(),
+		Bridge:  bridge.DefaultConfig(),
 	}
 }
 
@@ -70,13 +83,76 @@ func (c Config) Validate() error {
 	return errors.Join(
 		below("gateway", c.Gateway.validate()),
 		below("admin", c.Admin.Validate()),
+		below("mqtt", c.MQTT.Validate()),
 		below("spool", c.Spool.Validate()),
+		below("bridge", c.Bridge.Validate()),
+		c.validateStreams(),
+		c.validateAddresses(),
 	)
+}
+
+// validateStreams checks what the bridge says about streams: it does not know the spool's configuration.
+func (c Config) validateStreams() error {
+	names := []string{spool.DefaultStream}
+	noFilters := map[string]bool{}
+	for _, s := range c.Spool.Streams {
+		if s.Name != spool.DefaultStream {
+			names = append(names, s.Name)
+			noFilters[s.Name] = len(s.Filters) == 0
+		}
+	}
+	var errs []error
+	known := func(key, name string) bool {
+		if slices.Contains(names, name) {
+			return true
+		}
+		problem := fmt.Sprintf("there is no stream %q below spool.streams; there are %s", name, strings.Join(names, ", "))
+		if near := nearest(name, names); near != "" {
+			problem = fmt.Sprintf("there is no stream %q below spool.streams (did you mean %s?)", name, near)
+		}
+		errs = append(errs, fmt.Errorf("%s: %s", key, problem))
+		return false
+	}
+	for i, r := range c.Bridge.Routes {
+		if r.Stream != "" {
+			known(fmt.Sprintf("bridge.routes[%d].stream", i), r.Stream)
+		}
+	}
+	if name := c.Bridge.DeadLetterStream; name != "" && known("bridge.dead_letter_stream", name) && !noFilters[name] {
+		errs = append(errs, fmt.Errorf("bridge.dead_letter_stream: stream %q takes records of devices; want one without filters", name))
+	}
+	return errors.Join(errs...)
+}
+
+// validateAddresses finds two listeners with one address, which would be told only after the first has started.
+func (c Config) validateAddresses() error {
+	type listener struct{ key, address string }
+	all := []listener{{"admin.address", c.Admin.Address}}
+	for i, l := range c.MQTT.Listeners {
+		all = append(all, listener{fmt.Sprintf("mqtt.listeners[%d].address", i), l.Address})
+	}
+	if c.Bridge.Embedded.Enabled {
+		all = append(all, listener{"bridge.embedded.address", c.Bridge.Embedded.Address})
+	}
+	var errs []error
+	seen := map[string]string{}
+	for _, l := range all {
+		if strings.HasSuffix(l.address, ":0") {
+			continue // each takes a free port of its own
+		}
+		if other, twice := seen[l.address]; twice {
+			errs = append(errs, fmt.Errorf("%s: %s is already the address of %s", l.key, l.address, other))
+			continue
+		}
+		seen[l.address] = l.key
+	}
+	return errors.Join(errs...)
 }
 
 // Resolved is c with everything filled in that follows from something else: the directories below gateway.data_dir.
 func (c Config) Resolved() Config {
 	c.Spool.Dir = cmp.Or(c.Spool.Dir, filepath.Join(c.Gateway.DataDir, "spool"))
+	c.Bridge.Embedded.Dir = cmp.Or(c.Bridge.Embedded.Dir, filepath.Join(c.Gateway.DataDir, "embedded-kafka"))
 	return c
 }
 

@@ -90,13 +90,18 @@ func orZero(v reflect.Value) reflect.Value {
 	return v.Elem()
 }
 
-// withDefaults is the list item v with what it leaves out filled in, by its method WithDefaults when it has one.
+// withDefaults is the list item v with what it leaves out filled in, by its method WithDefaults when it has one. One that
+// wants to know more than the item (a route asks for the only upstream) is given nothing, and fills that in when it is used.
 func withDefaults(v reflect.Value) reflect.Value {
 	m := v.MethodByName("WithDefaults")
-	if !m.IsValid() || m.Type().NumIn() != 0 || m.Type().NumOut() != 1 || m.Type().Out(0) != v.Type() {
+	if !m.IsValid() || m.Type().NumOut() != 1 || m.Type().Out(0) != v.Type() {
 		return v
 	}
-	return m.Call(nil)[0]
+	args := make([]reflect.Value, m.Type().NumIn())
+	for i := range args {
+		args[i] = reflect.Zero(m.Type().In(i))
+	}
+	return m.Call(args)[0]
 }
 
 // shape says how a value of type t stands in the file.

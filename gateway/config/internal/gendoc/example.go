@@ -19,6 +19,14 @@ const exampleHead = `# Every key of Forebay with its meaning and its default. Wr
 var examples = map[string]string{
 	"spool.streams[].name":    "alarms",
 	"spool.streams[].filters": "[alarm/#, plant/+/alarm/#]",
+
+	"bridge.upstreams[].name":    "main",
+	"bridge.upstreams[].brokers": "[kafka-1.example.com:9092, kafka-2.example.com:9092]",
+
+	"bridge.routes[].name":                     "telemetry",
+	"bridge.routes[].upstream":                 "main",
+	"bridge.routes[].topic":                    "telemetry",
+	"bridge.routes[].create_topics.partitions": "12",
 }
 
 // example is the file with everything in it.
@@ -57,7 +65,7 @@ func settings(out *bytes.Buffer, s *source, k *config.Key, indent string) error 
 			err = settings(out, s, key, indent+"  ")
 		case config.Entries:
 			out.WriteString(indent + "#" + key.Name + ":\n")
-			err = item(out, s, key, indent+"#  ")
+			err = items(out, s, key, indent+"#  ")
 		default:
 			out.WriteString(indent + "#" + key.Name + ": " + inline(key) + "\n")
 		}
@@ -68,34 +76,53 @@ func settings(out *bytes.Buffer, s *source, k *config.Key, indent string) error 
 	return nil
 }
 
-// item writes the items that a list has by default, or one with the defaults of its keys; all of it is commented out.
-func item(out *bytes.Buffer, s *source, k *config.Key, indent string) error {
-	lead := indent + "- "
-	next := indent + "  "
+// items writes what a list has by default, or one item with the examples and defaults of its keys; all of it is commented out.
+// What the keys mean stands in the first item.
+func items(out *bytes.Buffer, s *source, k *config.Key, indent string) error {
+	defaults, _ := k.Default.([]any)
+	if len(defaults) == 0 {
+		return item(out, s, k, indent, nil, true)
+	}
+	for i, d := range defaults {
+		if err := item(out, s, k, indent, d.(map[string]any), i == 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// item writes the keys of one item or of a section in it. A value that is not in values is the example or the default.
+func item(out *bytes.Buffer, s *source, k *config.Key, indent string, values map[string]any, withDoc bool) error {
+	next := indent
+	if k.Kind == config.Entries {
+		next, indent = indent+"  ", indent+"- "
+	}
 	for _, key := range k.Keys {
 		doc, err := s.doc(key)
 		if err != nil {
 			return err
 		}
-		if lead != next {
-			comment(out, strings.TrimSuffix(lead, "- ")+"  ", doc)
-		} else {
+		if withDoc {
 			comment(out, next, doc)
 		}
 		switch key.Kind {
 		case config.Section:
-			out.WriteString(lead + key.Name + ":\n")
-			err = item(out, s, key, next+"  ")
+			out.WriteString(indent + key.Name + ":\n")
+			err = item(out, s, key, next+"  ", nil, withDoc)
 		case config.Entries:
-			out.WriteString(lead + key.Name + ":\n")
-			err = item(out, s, key, next+"  ")
+			out.WriteString(indent + key.Name + ":\n")
+			err = items(out, s, key, next+"  ")
 		default:
-			out.WriteString(lead + key.Name + ": " + inline(key) + "\n")
+			text := inline(key)
+			if v, ok := values[key.Name]; ok {
+				text = yamlText(v)
+			}
+			out.WriteString(indent + key.Name + ": " + text + "\n")
 		}
 		if err != nil {
 			return err
 		}
-		lead = next
+		indent = next
 	}
 	return nil
 }
@@ -105,11 +132,15 @@ func inline(k *config.Key) string {
 	if text, ok := examples[k.Path]; ok {
 		return text
 	}
-	if k.Default == "0" {
+	return yamlText(k.Default)
+}
+
+func yamlText(v any) string {
+	if v == "0" {
 		return "0" // a size or duration, which takes it without a unit and without quotes
 	}
 	n := &yaml.Node{}
-	if err := n.Encode(k.Default); err != nil {
+	if err := n.Encode(v); err != nil {
 		return `""`
 	}
 	n.Style |= yaml.FlowStyle

@@ -119,7 +119,7 @@ func defaultText(k *config.Key) string {
 			return "`[]`"
 		}
 		if k.Kind == config.Entries {
-			return fmt.Sprintf("%d, see the example", len(v))
+			return fmt.Sprintf("%d, see configs/forebay.yaml", len(v))
 		}
 		return "`" + fmt.Sprint(v) + "`"
 	case string:

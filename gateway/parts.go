@@ -1,0 +1,143 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/forebay-gateway/forebay/bridge"
+	"github.com/forebay-gateway/forebay/gateway/admin"
+	"github.com/forebay-gateway/forebay/mqtt"
+	"github.com/forebay-gateway/forebay/spool"
+)
+
+// parts are the parts in the order of their start; lifecycle.go has the reasons.
+func (g *Gateway) parts(log *slog.Logger) []part {
+	component := func(name string) *slog.Logger { return log.With("component", name) }
+	return []part{
+		g.adminPart(component("admin")),
+		g.spoolPart(component("spool")),
+		g.bridgePart(component("bridge")),
+		g.mqttPart(component("mqtt")),
+	}
+}
+
+func (g *Gateway) adminPart(log *slog.Logger) part {
+	server := admin.New(g.cfg.Admin, admin.Options{Logger: log, Gatherer: g.reg, Health: g.Health})
+	return part{
+		name: "admin",
+		start: func(context.Context) error {
+			g.put(func() { g.admin = server })
+			return server.Listen()
+		},
+		run:  server.Run,
+		stop: server.Close,
+		hint: "health and metrics are gone until a restart; messages are not affected",
+	}
+}
+
+func (g *Gateway) spoolPart(log *slog.Logger) part {
+	var s *spool.Spool
+	return part{
+		name: "spool",
+		start: func(context.Context) error {
+			if err := g.prepareDataDir(); err != nil {
+				return err
+			}
+			opened, err := spool.Open(g.cfg.Spool, spool.Options{Logger: log, Registerer: g.reg})
+			if err != nil {
+				return err
+			}
+			s = opened
+			g.put(func() { g.spool = s })
+			return nil
+		},
+		stop:   func(context.Context) error { return s.Close() },
+		health: func() error { return s.Health() },
+		needed: true,
+	}
+}
+
+func (g *Gateway) bridgePart(log *slog.Logger) part {
+	var b *bridge.Bridge
+	p := part{
+		name: "bridge",
+		start: func(context.Context) error {
+			made, err := bridge.New(g.cfg.Bridge, bridge.Options{
+				Log:        bridge.FromSpool(g.spool),
+				GatewayID:  g.ID(),
+				Logger:     log,
+				Registerer: g.reg,
+				Now:        g.spool.Now,
+			})
+			if err != nil {
+				return err
+			}
+			b = made
+			g.put(func() { g.bridge = b })
+			return nil
+		},
+		run:    func() error { return b.Run(context.Background()) }, // Close ends it, after what is in flight
+		stop:   func(ctx context.Context) error { return b.Close(ctx) },
+		health: func() error { return routesHealth(b.Health()) },
+		hint:   "nothing goes to Kafka until a restart; the spool keeps it",
+	}
+	if len(g.cfg.Bridge.Routes) == 0 {
+		p.run = nil // a bridge without routes has nothing to do, and its Run returns
+	}
+	return p
+}
+
+func (g *Gateway) mqttPart(log *slog.Logger) part {
+	var s *mqtt.Server
+	return part{
+		name: "mqtt",
+		start: func(ctx context.Context) error {
+			made, err := mqtt.New(g.cfg.MQTT, mqtt.Options{
+				Log:        mqtt.SpoolLog(g.spool),
+				Logger:     log,
+				Registerer: g.reg,
+				Now:        g.spool.Now,
+			})
+			if err != nil {
+				return err
+			}
+			if err := made.Listen(); err != nil {
+				return errors.Join(err, made.Close(ctx))
+			}
+			s = made
+			g.put(func() { g.mqtt = s })
+			return nil
+		},
+		run:  func() error { return s.Run(context.Background()) }, // Close ends it, after the clients have been told
+		stop: func(ctx context.Context) error { return s.Close(ctx) },
+		hint: "devices cannot connect; restart the gateway",
+	}
+}
+
+// put sets fields that Health, Addr and Stats read.
+func (g *Gateway) put(set func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	set()
+}
+
+// prepareDataDir makes the directory and finds the gateway's ID in it. Others on the machine do not read what devices said.
+func (g *Gateway) prepareDataDir() error {
+	dir := g.cfg.Gateway.DataDir
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return fmt.Errorf("gateway.data_dir: %w", err)
+	}
+	id := g.cfg.Gateway.ID
+	if id == "" {
+		made, err := identity(dir)
+		if err != nil {
+			return fmt.Errorf("gateway.id: %w", err)
+		}
+		id = made
+	}
+	g.put(func() { g.id = id })
+	return nil
+}
