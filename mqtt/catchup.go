@@ -211,7 +211,7 @@ func (s *session) resend(enc *encoder) bool {
 	defer f.close()
 	for _, fl := range list {
 		rec := fl.rec
-		if fl.state == flightResend && fl.lane != noLane {
+		if fl.state == flightResend && rec == nil {
 			var err error
 			if rec, err = f.fetch(s.srv, fl.lane, fl.off); err != nil {
 				s.srv.log.Warn("reading the spool for a repeated delivery, again soon", "err", err)
@@ -243,8 +243,8 @@ func (s *session) resendOne(was flight, rec *spool.Record, enc *encoder) bool {
 	}
 	switch {
 	case fl.state == flightResendRelease, !alive && fl.qos == 2:
-		// A QoS 2 message that expired, or that retention has removed, since it was sent: the client may hold it and its
-		// identifier. PUBREL ends the delivery in either case.
+		// A QoS 2 message whose time is over, or that retention has removed: the client may hold it and its identifier.
+		// PUBREL ends the delivery in either case, and the identifier may be used again.
 		s.flights.set(fl, flightReleased)
 		c.pubrel(was.pid, reasonSuccess)
 		return true
@@ -257,8 +257,12 @@ func (s *session) resendOne(was flight, rec *spool.Record, enc *encoder) bool {
 	h.qos = fl.qos
 	h.retain = h.retain || fl.lane == noLane
 	packet, at := enc.encode(c.peer.Version, h)
-	if !s.tooLarge(c, packet) && !c.out.message(packet, at, was.pid, true, s.srv.outputLimit) {
+	if !s.tooLarge(c, packet) && !c.out.message(packet, at, was.pid, !fl.fresh, s.srv.outputLimit) {
 		return false
+	}
+	if fl.fresh {
+		fl.fresh = false
+		s.srv.metrics.sent[fl.qos].Inc()
 	}
 	s.flights.set(fl, flightSent)
 	return true

@@ -45,7 +45,7 @@ type conn struct {
 	// Of the reader.
 	aliases  []string // topic alias - 1 → topic
 	deadline time.Time
-	polite   bool // the client sent DISCONNECT with a reason that drops the will
+	polite   bool // the client sent DISCONNECT with reason 0x00, which drops the will
 
 	// Of the log's commit goroutine.
 	inGroup bool // in Server.inGroup
@@ -167,7 +167,7 @@ func (c *conn) goodbye(p *wire.Disconnect) {
 		}
 		s.mu.Unlock()
 	}
-	c.polite = p.Reason != reasonDisconnectWithWill
+	c.polite = p.Reason == reasonSuccess // MQTT 5, 3.14.4-3: any other leaves the will
 	c.mu.Lock()
 	if c.cause == nil {
 		c.cause = io.EOF

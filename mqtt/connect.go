@@ -83,8 +83,13 @@ func (c *conn) greet(p *wire.Connect) (ack *wire.Connack, reason byte, text stri
 			}
 		}
 	}
-	if w := p.Will; w != nil && !w.PayloadFormatValid() {
-		return nil, errPayloadFormat.Code.Code, errPayloadFormat.Detail
+	if w := p.Will; w != nil {
+		switch {
+		case reserved(w.Topic):
+			return nil, errTopicName.Code.Code, "will: " + errTopicName.Detail
+		case !w.PayloadFormatValid():
+			return nil, errPayloadFormat.Code.Code, "will: " + errPayloadFormat.Detail
+		}
 	}
 
 	c.peer = wire.Peer{Version: p.Version, NoProblemInfo: !p.RequestProblemInfo, MaxPacket: p.MaxPacketSize}

@@ -164,13 +164,17 @@ func (s *session) sendLocked(lane int32, rec *spool.Record, h how, enc *encoder)
 	if lane == noLane {
 		fl.rec = rec
 	}
-	if h.qos == 2 && s.durable {
-		if !c.out.room(len(packet), s.srv.outputLimit) {
+	if promised := h.qos == 2 && s.durable; promised || len(s.held) > 0 {
+		if !c.out.room(len(packet)+s.heldBytes, s.srv.outputLimit) {
 			return false
 		}
 		fl.state = flightPending
 		s.flights.add(fl)
-		s.promise(fl, rec, h)
+		s.held = append(s.held, held{rec: *rec, how: h, pid: fl.pid, size: len(packet), ready: !promised})
+		s.heldBytes += len(packet)
+		if promised {
+			s.promise(fl)
+		}
 		s.touchLocked()
 		return true
 	}
@@ -183,10 +187,19 @@ func (s *session) sendLocked(lane int32, rec *spool.Record, h how, enc *encoder)
 	return true
 }
 
+// held is a delivery that is sent once its identifier, and that of all before it, is durable: so the order of QoS 1 and
+// QoS 2 messages is kept.
+type held struct {
+	rec   spool.Record
+	how   how
+	size  int
+	pid   uint16
+	ready bool
+}
+
 // promise makes the identifier of a QoS 2 delivery durable and then sends it: after a crash the same record has the same
 // identifier, so that the client sees a repetition and not a second message.
-func (s *session) promise(fl flight, rec *spool.Record, h how) {
-	keep := *rec
+func (s *session) promise(fl flight) {
 	s.srv.writer.put(stateEntry{
 		changes: []spool.Change{s.outboundChange(&fl, false)},
 		done: func(_ *spool.Record, err error) {
@@ -195,30 +208,78 @@ func (s *session) promise(fl flight, rec *spool.Record, h how) {
 			}
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			f := s.flights.find(fl.pid)
-			if f == nil || f.state != flightPending || f.off != fl.off || f.lane != fl.lane {
-				return
+			for i := range s.held {
+				if s.held[i].pid == fl.pid {
+					s.held[i].ready = true
+					s.sendHeldLocked()
+					return
+				}
 			}
-			c := s.conn
-			if c == nil {
-				s.flights.set(f, flightSent) // and sent when the client is back
-				return
-			}
-			enc := encoders.Get().(*encoder)
-			defer encoders.Put(enc)
-			enc.reset(&keep, s.srv.now())
-			packet, at := enc.encode(c.peer.Version, h)
-			c.out.control(func(b []byte) []byte {
-				start := len(b)
-				b = append(b, packet...)
-				wire.PatchPublish(b[start:], at, fl.pid, false)
-				return b
-			})
-			s.flights.set(f, flightSent)
-			s.srv.metrics.sent[2].Inc()
-			s.srv.flushAfterGroup(c)
+			s.promisedLocked(&fl)
 		},
 	})
+}
+
+// sendHeldLocked sends the held deliveries up to the first that is not ready.
+func (s *session) sendHeldLocked() {
+	c := s.conn
+	enc := encoders.Get().(*encoder)
+	defer encoders.Put(enc)
+	n := 0
+	for ; n < len(s.held) && s.held[n].ready; n++ {
+		h := &s.held[n]
+		s.heldBytes -= h.size
+		fl := s.flights.find(h.pid)
+		if fl == nil || fl.state != flightPending {
+			continue
+		}
+		enc.reset(&h.rec, s.srv.now())
+		packet, at := enc.encode(c.peer.Version, h.how)
+		c.out.control(func(b []byte) []byte {
+			start := len(b)
+			b = append(b, packet...)
+			wire.PatchPublish(b[start:], at, h.pid, false)
+			return b
+		})
+		s.flights.set(fl, flightSent)
+		s.srv.metrics.sent[h.how.qos].Inc()
+	}
+	rest := copy(s.held, s.held[n:])
+	clear(s.held[rest:])
+	s.held = s.held[:rest]
+	if rest == 0 {
+		s.held = nil
+	}
+	s.srv.flushAfterGroup(c)
+}
+
+// promisedLocked is for a promise whose connection has gone meanwhile: the message is sent on the next one.
+func (s *session) promisedLocked(was *flight) {
+	fl := s.flights.find(was.pid)
+	if fl == nil || fl.state != flightPending || fl.off != was.off || fl.lane != was.lane {
+		return
+	}
+	fl.fresh = true
+	if s.conn == nil {
+		s.flights.set(fl, flightSent)
+		return
+	}
+	s.flights.set(fl, flightResend)
+	s.srv.catchUp.schedule(s)
+}
+
+// unholdLocked gives up what is held for a connection that ends. QoS 2 deliveries stay pending until their promise is
+// kept.
+func (s *session) unholdLocked() {
+	for i := range s.held {
+		h := &s.held[i]
+		fl := s.flights.find(h.pid)
+		if fl != nil && fl.state == flightPending && (h.ready || fl.qos == 1) {
+			fl.fresh = true
+			s.flights.set(fl, flightSent)
+		}
+	}
+	s.held, s.heldBytes = nil, 0
 }
 
 // acknowledged deals with a PUBACK, PUBREC or PUBCOMP of the client.

@@ -8,7 +8,8 @@ import (
 
 // flight is one QoS 1 or 2 delivery that has a packet identifier.
 type flight struct {
-	off spool.Offset  // of the record on its lane
+	off spool.Offset // of the record on its lane
+
 	rec *spool.Record // only for a retained message sent for a SUBSCRIBE, which has no lane
 
 	group *group // set when the delivery belongs to a shared subscription
@@ -16,6 +17,7 @@ type flight struct {
 	pid   uint16
 	qos   byte
 	state flightState
+	fresh bool // was never written to a connection: sending it is no repetition
 }
 
 const noLane = -1
@@ -28,7 +30,7 @@ const noLane = -1
 type flightState byte
 
 const (
-	flightPending       flightState = iota // its identifier is not durable yet
+	flightPending       flightState = iota // its identifier, or that of one before it, is not durable yet
 	flightSent                             // PUBLISH is sent
 	flightReceived                         // PUBREC came, and is not durable yet
 	flightReleased                         // PUBREL is sent

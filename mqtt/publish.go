@@ -57,8 +57,8 @@ var (
 )
 
 func (c *conn) check(p *wire.Publish) error {
-	if strings.HasPrefix(p.Topic, "$") && (strings.HasPrefix(p.Topic, "$SYS/") || strings.HasPrefix(p.Topic, "$share/")) {
-		return errTopicName // MQTT 5, 4.7.2
+	if reserved(p.Topic) {
+		return errTopicName
 	}
 	if !p.PayloadFormatValid() {
 		return errPayloadFormat
@@ -73,6 +73,11 @@ func (c *conn) check(p *wire.Publish) error {
 		return ErrQuotaExceeded
 	}
 	return nil
+}
+
+// reserved topics are not for clients to publish to (MQTT 5, 4.7.2).
+func reserved(topic string) bool {
+	return strings.HasPrefix(topic, "$SYS/") || topic == "$SYS" || strings.HasPrefix(topic, "$share/")
 }
 
 // refusePublish answers a publish that is not stored. What is not stored is never acknowledged with success: a 3.1.1

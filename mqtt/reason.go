@@ -14,23 +14,22 @@ import (
 
 // The reason codes that the engine gives by itself.
 const (
-	reasonSuccess            = 0x00
-	reasonDisconnectWithWill = 0x04
-	reasonNoSubscription     = 0x11
-	reasonUnspecified        = 0x80
-	reasonImplementation     = 0x83
-	reasonClientIDInvalid    = 0x85
-	reasonBadUserName        = 0x86
-	reasonNotAuthorized      = 0x87
-	reasonServerUnavailable  = 0x88
-	reasonServerBusy         = 0x89
-	reasonBanned             = 0x8A
-	reasonShuttingDown       = 0x8B
-	reasonBadAuthMethod      = 0x8C
-	reasonKeepAliveTimeout   = 0x8D
-	reasonTakenOver          = 0x8E
-	reasonIDNotFound         = 0x92
-	reasonQuotaExceeded      = 0x97
+	reasonSuccess           = 0x00
+	reasonNoSubscription    = 0x11
+	reasonUnspecified       = 0x80
+	reasonImplementation    = 0x83
+	reasonClientIDInvalid   = 0x85
+	reasonBadUserName       = 0x86
+	reasonNotAuthorized     = 0x87
+	reasonServerUnavailable = 0x88
+	reasonServerBusy        = 0x89
+	reasonBanned            = 0x8A
+	reasonShuttingDown      = 0x8B
+	reasonBadAuthMethod     = 0x8C
+	reasonKeepAliveTimeout  = 0x8D
+	reasonTakenOver         = 0x8E
+	reasonIDNotFound        = 0x92
+	reasonQuotaExceeded     = 0x97
 )
 
 // The return codes of a CONNACK of MQTT 3.1.1.

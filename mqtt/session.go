@@ -41,7 +41,10 @@ type session struct {
 	flights flights
 	limit   int // deliveries in flight that the client takes on this connection
 	waiting []waiting
-	skip    map[place]struct{} // deliveries in flight at or above feed.next, after a restart only
+
+	held      []held // deliveries that wait for a durable packet identifier, in the order of sending
+	heldBytes int
+	skip      map[place]struct{} // deliveries in flight at or above feed.next, after a restart only
 
 	retained []retainedJob // retained messages that SUBSCRIBEs still have to get
 
@@ -97,6 +100,7 @@ func (s *session) attachLocked(c *conn) {
 // message any more. The caller hands what orphans returns to the groups.
 func (s *session) detachLocked() {
 	s.settleLocked()
+	s.unholdLocked()
 	s.conn = nil
 	for _, sub := range s.subs {
 		if sub.group == nil {
@@ -225,7 +229,7 @@ func (s *session) drainLocked() {
 func (s *session) endLocked() {
 	s.ended = true
 	s.conn = nil
-	s.waiting, s.retained = nil, nil
+	s.waiting, s.retained, s.held = nil, nil, nil
 	for _, sub := range s.subs {
 		if sub.group == nil {
 			s.srv.index.remove(sub)
