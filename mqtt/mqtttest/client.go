@@ -24,8 +24,9 @@ type Client struct {
 
 	t    testing.TB
 	conn net.Conn
-	in   []byte // received and not yet returned
-	id   uint16 // last packet identifier taken by NextID
+	in   []byte   // received and not yet returned
+	back [][]byte // packets that were put back, before in
+	id   uint16   // last packet identifier taken by NextID
 }
 
 // Dial connects to a TCP listener.
@@ -165,6 +166,29 @@ func (c *Client) Ping() {
 	c.Expect(packets.Pingresp)
 }
 
+// expectAside reads the acknowledgement, past PUBLISH packets that come before it. They are kept for later.
+func (c *Client) expectAside(kind byte, id uint16) {
+	c.t.Helper()
+	for {
+		raw, err := c.readConn(patience)
+		if err != nil {
+			c.t.Fatalf("waiting for %s: %v", packets.PacketNames[kind], err)
+		}
+		if raw[0]>>4 == packets.Publish {
+			c.back = append(c.back, raw)
+			continue
+		}
+		pk, err := decode(raw, c.Version)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		if pk.FixedHeader.Type != kind || pk.PacketID != id || pk.ReasonCode >= 0x80 {
+			c.t.Fatalf("got %s, want %s for %d", describe(pk), packets.PacketNames[kind], id)
+		}
+		return
+	}
+}
+
 func (c *Client) read(wait time.Duration) (packets.Packet, error) {
 	raw, err := c.readRaw(wait)
 	if err != nil {
@@ -175,6 +199,15 @@ func (c *Client) read(wait time.Duration) (packets.Packet, error) {
 
 // readRaw returns the bytes of the next packet.
 func (c *Client) readRaw(wait time.Duration) ([]byte, error) {
+	if len(c.back) > 0 {
+		raw := c.back[0]
+		c.back = c.back[1:]
+		return raw, nil
+	}
+	return c.readConn(wait)
+}
+
+func (c *Client) readConn(wait time.Duration) ([]byte, error) {
 	_ = c.conn.SetReadDeadline(time.Now().Add(wait))
 	for {
 		if n := packetLen(c.in); n > 0 && n <= len(c.in) {

@@ -209,19 +209,25 @@ func (c *Client) ExpectPublish(want Publish) packets.Packet {
 	return pk
 }
 
-// Receive is ExpectPublish followed by the acknowledgements of the QoS.
+// Receive is ExpectPublish followed by Finish.
 func (c *Client) Receive(want Publish) packets.Packet {
 	c.t.Helper()
 	pk := c.ExpectPublish(want)
-	switch pk.FixedHeader.Qos {
-	case 1:
-		c.SendAck(packets.Puback, pk.PacketID)
-	case 2:
-		c.SendAck(packets.Pubrec, pk.PacketID)
-		c.ExpectAck(packets.Pubrel, pk.PacketID, 0)
-		c.SendAck(packets.Pubcomp, pk.PacketID)
-	}
+	c.Finish(pk.FixedHeader.Qos, pk.PacketID)
 	return pk
+}
+
+// Finish acknowledges a PUBLISH that was read, to its end. PUBLISH packets that come in between are kept for later.
+func (c *Client) Finish(qos byte, id uint16) {
+	c.t.Helper()
+	switch qos {
+	case 1:
+		c.SendAck(packets.Puback, id)
+	case 2:
+		c.SendAck(packets.Pubrec, id)
+		c.expectAside(packets.Pubrel, id)
+		c.SendAck(packets.Pubcomp, id)
+	}
 }
 
 func (c *Client) appendProperties(b []byte, notation ...string) []byte {
