@@ -12,7 +12,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/forebay-gateway/forebay/bridge"
-	"github.com/forebay-gateway/forebay/bridge/embedded"
 	"github.com/forebay-gateway/forebay/gateway/admin"
 	"github.com/forebay-gateway/forebay/gateway/config"
 	"github.com/forebay-gateway/forebay/mqtt"
@@ -171,14 +170,4 @@ func (g *Gateway) Stats() Stats {
 		s.Routes = routes.Stats()
 	}
 	return s
-}
-
-// Embedded is the Kafka broker inside the gateway, nil when it is not enabled or has not started. Demo and tests suspend it.
-func (g *Gateway) Embedded() *embedded.Upstream {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.bridge == nil {
-		return nil
-	}
-	return g.bridge.Embedded()
 }

@@ -92,7 +92,7 @@ func newRoot() *cobra.Command {
 	}
 	root.SuggestionsMinimumDistance = 2
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newServe(), newConfig(), newVersion())
+	root.AddCommand(newServe(), newDemo(), newConfig(), newVersion())
 	return root
 }
 
