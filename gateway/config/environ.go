@@ -12,9 +12,19 @@ const envPrefix = "FOREBAY_"
 // EnvFile names the configuration file when the command line does not.
 const EnvFile = envPrefix + "CONFIG"
 
-// foreign are variables that start with our prefix and set no key: EnvFile, what Kubernetes and Docker put into every
-// container for a service called forebay, and what our own tests are told.
-var foreign = regexp.MustCompile(`^FOREBAY_(CONFIG|SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_\d+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)?|CRASH|TEST_.*)$`)
+// container are the variables that Kubernetes and Docker put into every container for a service whose name starts with forebay:
+// FOREBAY_SERVICE_HOST, FOREBAY_MQTT_PORT=tcp://10.0.0.1:1883 and more.
+var (
+	container     = regexp.MustCompile(`^FOREBAY_(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`)
+	containerPort = regexp.MustCompile(`^FOREBAY_(.+_)?PORT=(tcp|udp|sctp)://`) // told by its value: FOREBAY_ADMIN_PORT=9600 is a mistake
+	ourOwn        = regexp.MustCompile(`^(FOREBAY_CONFIG|FOREBAY_CRASH|FOREBAY_TEST_.+)$`)
+)
+
+// foreign says whether a variable that starts with our prefix is not meant to set a key: EnvFile, those of containers, and what
+// our own tests are told.
+func foreign(name, value string) bool {
+	return ourOwn.MatchString(name) || container.MatchString(name) || containerPort.MatchString(name+"="+value)
+}
 
 // EnvName is the variable that sets the key at path.
 func EnvName(path string) string {
@@ -34,7 +44,7 @@ func environment(environ []string) (map[string]any, Faults) {
 	var faults Faults
 	for _, entry := range environ {
 		name, text, _ := strings.Cut(entry, "=")
-		if !strings.HasPrefix(name, envPrefix) || foreign.MatchString(name) {
+		if !strings.HasPrefix(name, envPrefix) || foreign(name, text) {
 			continue
 		}
 		f := Fault{From: "environment " + name}

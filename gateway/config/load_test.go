@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/forebay-gateway/forebay/gateway/unit"
+	"github.com/forebay-gateway/forebay/mqtt"
 )
 
 // flagsOf are the flags of a command line.
@@ -72,6 +74,7 @@ func TestEnvironmentRefuses(t *testing.T) {
 		}
 	}
 	f("FOREBAY_SPOOL_MAXSIZE=1GiB", "environment FOREBAY_SPOOL_MAXSIZE: sets no key (did you mean FOREBAY_SPOOL_MAX_SIZE?)")
+	f("FOREBAY_ADMIN_PORT=9700", "environment FOREBAY_ADMIN_PORT: sets no key (did you mean FOREBAY_ADMIN_ADDRESS?)")
 	f("FOREBAY_WHATEVER=1", "environment FOREBAY_WHATEVER: sets no key: the name is FOREBAY_ and the path of the key, such as FOREBAY_SPOOL_MAX_SIZE")
 	f("FOREBAY_SPOOL_MAX_SIZE=1", `environment FOREBAY_SPOOL_MAX_SIZE: spool.max_size: "1" has no unit: want `+unit.BytesAllowed)
 	f("FOREBAY_SPOOL_JOURNAL_FILES=1", "environment FOREBAY_SPOOL_JOURNAL_FILES: spool.journal.files: 1 is not between 2 and 64")
@@ -87,6 +90,7 @@ func TestEnvironmentOfContainersIsNoFault(t *testing.T) {
 		"FOREBAY_CONFIG=/etc/forebay/forebay.yaml",
 		"FOREBAY_SERVICE_HOST=10.0.0.1", "FOREBAY_SERVICE_PORT=1883", "FOREBAY_SERVICE_PORT_MQTT=1883",
 		"FOREBAY_PORT=tcp://10.0.0.1:1883", "FOREBAY_PORT_1883_TCP=tcp://10.0.0.1:1883", "FOREBAY_PORT_1883_TCP_ADDR=10.0.0.1",
+		"FOREBAY_MQTT_SERVICE_HOST=10.0.0.1", "FOREBAY_MQTT_PORT=tcp://10.0.0.1:1883", "FOREBAY_MQTT_PORT_1883_TCP_PROTO=tcp",
 		"FOREBAY_LOG_LEVEL=", // empty counts as not set
 	}
 	if _, err := Parse("f.yaml", nil, env, nil); err != nil {
@@ -148,6 +152,23 @@ func TestEntriesGetTheirDefaults(t *testing.T) {
 	}
 }
 
+// A list in the file replaces the default list as a whole: nothing of an item that is not there any more may shine through.
+func TestListReplacesDefaultList(t *testing.T) {
+	f := func(yaml string, want ...mqtt.ListenerConfig) {
+		t.Helper()
+		l, err := Parse("f.yaml", []byte(yaml), nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := l.Config.MQTT.Listeners; fmt.Sprint(got) != fmt.Sprint(want) { // no origins and an empty list of them are the same
+			t.Errorf("%q: got %+v, want %+v", yaml, got, want)
+		}
+	}
+	f("mqtt: {listeners: []}\n")
+	f("mqtt: {listeners: [{name: a, type: tcp, address: '127.0.0.1:1'}]}\n", mqtt.ListenerConfig{Name: "a", Type: "tcp", Address: "127.0.0.1:1"})
+	f("mqtt: {max_queued: 7}\n", mqtt.DefaultConfig().Listeners...)
+}
+
 func TestPrintLoadsAgain(t *testing.T) {
 	file := "gateway: {id: '007'}\nlog:\n  level: warn\nspool:\n  streams:\n    - {name: alarms, filters: [\"#\", \"it's\"]}\n"
 	l, err := Parse("f.yaml", []byte(file), []string{"FOREBAY_LOG_FORMAT=json"}, nil)
@@ -200,7 +221,7 @@ func TestEveryKeyHasItsOwnVariable(t *testing.T) {
 		if other, ok := seen[name]; ok {
 			t.Errorf("%s sets %s and %s", name, other, k.Path)
 		}
-		if foreign.MatchString(name) {
+		if foreign(name, "tcp://10.0.0.1:1883") {
 			t.Errorf("%s would set %s, but counts as a variable of the container", name, k.Path)
 		}
 		seen[name] = k.Path
