@@ -198,7 +198,7 @@ func (b *Bridge) Close(ctx context.Context) error {
 	}
 	b.shutUpstreams() // flights without an outcome come back now
 	for _, f := range b.feeders {
-		f.settle(context.Background())
+		f.part()
 	}
 	stopSaving()
 	b.saving.Wait()
@@ -249,4 +249,16 @@ func (f *feeder) settle(ctx context.Context) int {
 	}
 	f.commitLocked()
 	return left
+}
+
+// part gives every lane that has something left a position of its own, so that a clean stop doubles nothing: the cursor
+// alone is as far as the slowest lane.
+func (f *feeder) part() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, l := range f.lanes {
+		if !l.detached && l.busy() {
+			f.detachLocked(l, f.pos)
+		}
+	}
 }

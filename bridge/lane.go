@@ -2,7 +2,6 @@ package bridge
 
 import (
 	"math/rand/v2"
-	"strconv"
 	"time"
 
 	"github.com/forebay-gateway/forebay/bridge/kafka"
@@ -54,8 +53,6 @@ const (
 	maxDetached   = 256 // lanes of a feeder; more faults than that are the upstream's, and hold the route
 	minLaneMemory = 16 << 10
 )
-
-func (l *lane) where() string { return l.out.topic.Name + "/" + strconv.Itoa(int(l.partition)) }
 
 // unacked is the lowest offset of the lane that is not acknowledged; the feeder's position when there is none.
 func (l *lane) unacked() spool.Offset {

@@ -72,12 +72,41 @@ func (f *feeder) stored(saved []savedLane) {
 	f.commitLocked()
 }
 
+// slowAfter is how long the cursor waits for a lane that others have passed. What they have delivered above the cursor
+// would be doubled by a crash, and is not given back by retention.
+const slowAfter = time.Second
+
+// detachSlow leaves lanes to the catch-up that hold the cursor but are not full, so that they never hold the tail.
+func (f *feeder) detachSlow(now time.Time) {
+	if !f.r.up.Up() {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.stopping || f.committed == f.pos {
+		return
+	}
+	limit := max(f.r.up.StallAfter(), slowAfter)
+	for _, l := range f.lanes {
+		if !l.detached && l.busy() && now.Sub(l.progress) > limit && f.detached < maxDetached && f.r.up.AliveSince(l.progress) {
+			f.detachLocked(l, f.pos)
+		}
+	}
+}
+
 // save makes the positions of all feeders durable whenever they change, until ctx ends.
 func (b *Bridge) save(ctx context.Context) {
+	look := time.NewTicker(slowAfter / 2)
+	defer look.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case now := <-look.C:
+			for _, f := range b.feeders {
+				f.detachSlow(now)
+			}
+			continue
 		case <-b.saveC:
 		}
 		if err := b.saveOnce(ctx); err != nil && ctx.Err() == nil {

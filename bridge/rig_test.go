@@ -1,11 +1,13 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/goleak"
 
 	"github.com/forebay-gateway/forebay/bridge/kafka"
@@ -262,4 +265,40 @@ func TestManyTopicsCompleteAndInOrder(t *testing.T) {
 			t.Errorf("stats %+v, want 30000 sent and nothing left", s)
 		}
 	})
+}
+
+// request sends an admin request to the cluster.
+func (r *rig) request(req kmsg.Request) {
+	r.t.Helper()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(r.brokers...), kgo.Dialer(r.net.DialContext))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer cl.Close()
+	if _, err := cl.Request(context.Background(), req); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// completeByTime is complete for a topic whose keys have moved to other partitions: records of a client are put in the order
+// of their partition's offsets, and the numbers of a partition must not overlap with those of another one.
+func (r *rig) completeByTime(topic string) {
+	r.t.Helper()
+	records := r.consume(topic)
+	type place struct {
+		client    string
+		partition int32
+	}
+	first := make(map[place]uint64)
+	of := func(rec *kgo.Record) place { return place{string(rec.Key), rec.Partition} }
+	for _, rec := range records {
+		n := binary.BigEndian.Uint64(rec.Value)
+		if lowest, ok := first[of(rec)]; !ok || n < lowest {
+			first[of(rec)] = n
+		}
+	}
+	slices.SortStableFunc(records, func(a, b *kgo.Record) int { return cmp.Compare(first[of(a)], first[of(b)]) })
+	if got := r.tally(records); got != (tally{}) {
+		r.t.Errorf("records %+v, want every one once and in order", got)
+	}
 }

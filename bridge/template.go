@@ -57,7 +57,7 @@ func parseTemplate(s string) (*template, error) {
 		if strings.HasPrefix(s[at:], "${") {
 			end := strings.IndexByte(s[at:], '}')
 			if end < 0 {
-				return nil, fmt.Errorf("position %d: ${ without }; want %s", at+1, templateVars)
+				return nil, fmt.Errorf("position %d: ${ has no closing brace; want %s", at+1, templateVars)
 			}
 			p, err := parseVariable(s[at : at+end+1])
 			if err != nil {

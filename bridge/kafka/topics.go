@@ -253,8 +253,10 @@ func (c *Client) resolve(ctx context.Context, admin *kadm.Client, names []string
 		case errors.Is(d.Err, kerr.UnknownTopicOrPartition):
 			c.missing(ctx, admin, name)
 		case d.Err == nil: // an authorizer hides the partitions
-			c.unresolved(name, Verdict{Class: Fault, Reason: "topic_authorization", Err: errors.New("the topic shows no partitions"),
-				Hint: verdicts[kerr.TopicAuthorizationFailed.Code].Hint})
+			c.unresolved(name, Verdict{
+				Class: Fault, Reason: "topic_authorization", Err: errors.New("the topic shows no partitions"),
+				Hint: verdicts[kerr.TopicAuthorizationFailed.Code].Hint,
+			})
 		default:
 			c.unresolved(name, Classify(d.Err))
 		}

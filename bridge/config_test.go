@@ -1,0 +1,80 @@
+package bridge
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/forebay-gateway/forebay/bridge/embedded"
+	"github.com/forebay-gateway/forebay/bridge/kafka"
+)
+
+func TestConfigFaultsNameTheKey(t *testing.T) {
+	good := func() Config {
+		return Config{
+			Upstreams: []kafka.Config{{Name: "main", Brokers: []string{"k1:9092,k2:9092", "[::1]:9092"}}},
+			Embedded:  embedded.DefaultConfig(),
+			Routes:    []RouteConfig{{Name: "all", Topic: "telemetry"}},
+		}
+	}
+	if err := good().Validate(); err != nil {
+		t.Fatal(err)
+	}
+	f := func(want string, change func(*Config)) {
+		t.Helper()
+		c := good()
+		change(&c)
+		err := c.Validate()
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q in it", err, want)
+		}
+	}
+	f("upstreams[0].name: \"Main\" is not", func(c *Config) { c.Upstreams[0].Name = "Main" })
+	f("upstreams[0].brokers: none given", func(c *Config) { c.Upstreams[0].Brokers = nil })
+	f("upstreams[0].brokers[1]: \"k3\" is not host:port", func(c *Config) { c.Upstreams[0].Brokers = []string{"k1:1", "k2:1,k3"} })
+	f("upstreams[0].brokers[0]: \"k1:99999\" has the port", func(c *Config) { c.Upstreams[0].Brokers = []string{"k1:99999"} })
+	f("upstreams[0].compression: \"zip\" is none of zstd", func(c *Config) { c.Upstreams[0].Compression = "zip" })
+	f("upstreams[0].max_buffered: 1KiB", func(c *Config) { c.Upstreams[0].MaxBuffered = 1 << 10 })
+	f("upstreams[1].name: \"main\" is already", func(c *Config) { c.Upstreams = append(c.Upstreams, c.Upstreams[0]) })
+	f("upstreams[0].name: \"embedded\" is the broker", func(c *Config) { c.Upstreams[0].Name = "embedded" })
+	f("embedded.address: \"0.0.0.0:9092\" is not on 127.0.0.1", func(c *Config) { c.Embedded.Enabled, c.Embedded.Address = true, "0.0.0.0:9092" })
+	f("embedded.retention: 1s", func(c *Config) { c.Embedded.Enabled, c.Embedded.Retention = true, 1e9 })
+	f("routes[0].name: \"\" is not", func(c *Config) { c.Routes[0].Name = "" })
+	f("routes[1].name: \"all\" is already the name of routes[0]", func(c *Config) { c.Routes = append(c.Routes, c.Routes[0]) })
+	f("routes[0].upstream: unknown upstream \"mian\"; there are main", func(c *Config) { c.Routes[0].Upstream = "mian" })
+	f("routes[0].upstream: there is none", func(c *Config) { c.Upstreams = nil })
+	f("routes[0].upstream: which one? there are main, embedded", func(c *Config) { c.Embedded.Enabled = true })
+	f("routes[0].filters[1]: topic filter \"a/#/b\"", func(c *Config) { c.Routes[0].Filters = []string{"a", "a/#/b"} })
+	f("routes[0].topic: position 3: unknown variable ${x}", func(c *Config) { c.Routes[0].Topic = "a.${x}" })
+	f("routes[0].topic: empty", func(c *Config) { c.Routes[0].Topic = "" })
+	f("routes[0].key: \"clientid\" is none of client_id, topic, topic[N], none", func(c *Config) { c.Routes[0].Key = "clientid" })
+	f("routes[0].key: \"x\" in topic[x] is not a level", func(c *Config) { c.Routes[0].Key = "topic[x]" })
+	f("routes[0].from: \"start\" is none of", func(c *Config) { c.Routes[0].From = "start" })
+	f("routes[0].max_topics: -1", func(c *Config) { c.Routes[0].MaxTopics = -1 })
+	f("routes[0].create_topics.partitions: 0", func(c *Config) { c.Routes[0].CreateTopics = &kafka.Create{} })
+	f("routes[0].create_topics.configs[0]: \"x\" is not key=value", func(c *Config) {
+		c.Routes[0].CreateTopics = &kafka.Create{Partitions: 1, Configs: []string{"x"}}
+	})
+	f("routes[0].stream: \"default\" is the dead_letter_stream", func(c *Config) { c.DeadLetterStream = "default" })
+}
+
+func TestBrokersAreSplitAtCommas(t *testing.T) {
+	got := kafka.Config{Brokers: []string{"a:1, b:2", "c:3"}}.BrokerList()
+	if strings.Join(got, " ") != "a:1 b:2 c:3" {
+		t.Errorf("brokers %q", got)
+	}
+}
+
+func TestUnknownStreamsAreRefused(t *testing.T) {
+	l := newMemLog(map[string]int{"default": 1})
+	cfg := Config{
+		Upstreams: []kafka.Config{{Name: "main", Brokers: []string{"127.0.0.1:1"}}},
+		Routes:    []RouteConfig{{Name: "all", Topic: "telemetry", Stream: "alarms"}},
+	}
+	if _, err := New(cfg, Options{Log: l, GatewayID: "gw"}); err == nil || !strings.Contains(err.Error(), `routes[0].stream: unknown stream "alarms"`) {
+		t.Errorf("%v", err)
+	}
+	cfg.Routes[0].Stream, cfg.DeadLetterStream = "default", "dead"
+	if _, err := New(cfg, Options{Log: l, GatewayID: "gw"}); err == nil || !strings.Contains(err.Error(), `dead_letter_stream: unknown stream "dead"`) {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,494 @@
+package bridge
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/forebay-gateway/forebay/bridge/kafka"
+	"github.com/forebay-gateway/forebay/spool"
+)
+
+func produceFault(topic string, err *kerr.Error, count int) kfake.Fault {
+	return kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topic, Err: err, Count: count}
+}
+
+// levels makes the topics of n lanes out of the publisher's number.
+func levels(n int) func(int) string {
+	return func(c int) string { return fmt.Sprintf("site/l%d/x", c%n) }
+}
+
+func TestUpstreamDownForLongLosesNothingAndKeepsMemoryFlat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := kfake.DataDir(t.TempDir())
+		r := newRig(t, newMemLog(map[string]int{"default": 2}), dir)
+		r.start(Config{
+			Upstreams: []kafka.Config{{Name: "main", Brokers: r.brokers, Compression: "lz4", MaxBuffered: 1 << 20}},
+			Routes:    []RouteConfig{{Name: "all", Topic: "telemetry", CreateTopics: &kafka.Create{Partitions: 3}}},
+		})
+		r.publish(oneTopic("a/b"), 20, 100)
+		r.drained(time.Minute)
+
+		r.cluster.Close()
+		peak := int64(0)
+		for range 60 {
+			r.publish(oneTopic("a/b"), 20, 50)
+			time.Sleep(10 * time.Second)
+			peak = max(peak, r.b.Stats()[0].BufferedBytes)
+		}
+		if peak > 1<<20 {
+			t.Errorf("%d bytes buffered while the upstream was away, max_buffered is 1 MiB", peak)
+		}
+		h := r.b.Health()[0]
+		if h.State != Stuck || h.Reason == "" || !strings.Contains(h.Where, "upstream main") {
+			t.Errorf("health %+v, want stuck at upstream main", h)
+		}
+		if n := r.b.upstreams[0].Status().ConnErrors; sum(n) > 2000 {
+			t.Errorf("%v attempts to connect in 10 minutes: a busy loop", n)
+		}
+
+		r.startCluster(dir)
+		r.drained(time.Minute)
+		r.complete("telemetry")
+		if h := r.b.Health()[0]; h.State != Idle {
+			t.Errorf("health %+v, want idle", h)
+		}
+		r.end()
+	})
+}
+
+func sum(m map[string]uint64) (n uint64) {
+	for _, v := range m {
+		n += v
+	}
+	return n
+}
+
+func TestUpstreamNeverThereThenThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, newMemLog(map[string]int{"default": 1}))
+		r.cluster.Close()
+		r.publish(oneTopic("a"), 3, 1000)
+		r.start(oneRoute(RouteConfig{Topic: "telemetry", CreateTopics: &kafka.Create{Partitions: 1}}))
+		time.Sleep(5 * time.Minute)
+		if h := r.b.Health()[0]; h.State != Stuck || h.Lag != 3000 {
+			t.Errorf("health %+v, want stuck with a lag of 3000", h)
+		}
+		r.startCluster()
+		r.drained(time.Minute)
+		r.complete("telemetry")
+		r.end()
+	})
+}
+
+func TestStuckTopicIsDetachedAndCatchesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		topics := []string{"t.l0", "t.l1", "t.l2", "t.l3", "t.l4"}
+		r := newRig(t, newMemLog(map[string]int{"default": 2}), kfake.SeedTopics(2, topics...))
+		defer r.end()
+		r.start(oneRoute(RouteConfig{Topic: "t.${topic[1]}"}))
+		r.publish(levels(5), 40, 10)
+		r.drained(time.Minute)
+
+		fault := r.cluster.Fault(produceFault("t.l3", kerr.NotEnoughReplicas, -1))
+		worst := time.Duration(0)
+		for range 100 {
+			r.publish(levels(5), 40, 100)
+			start := time.Now()
+			want := 4 * 8 * r.next["c0"] // records of the healthy topics
+			r.until("healthy topics delivered", time.Minute, func() bool {
+				return int(r.b.Stats()[0].Sent) >= want
+			})
+			worst = max(worst, time.Since(start))
+			time.Sleep(20 * time.Millisecond)
+		}
+		if worst > time.Second {
+			t.Errorf("healthy topics waited %v for the stuck one", worst)
+		}
+		s := r.b.Stats()[0]
+		if s.DetachedLanes == 0 || s.DetachedLanes > 4 { // two Kafka partitions, two spool partitions
+			t.Errorf("%d lanes detached, want only those of the stuck topic", s.DetachedLanes)
+		}
+		r.until("health says where", time.Minute, func() bool {
+			h := r.b.Health()[0]
+			return h.State == Stuck && strings.Contains(h.Where, "topic t.l3 ")
+		})
+
+		fault.Remove()
+		r.drained(time.Minute)
+		r.complete(topics...)
+		r.until("attached again and nothing stored", time.Minute, func() bool {
+			r.log.mu.Lock()
+			defer r.log.mu.Unlock()
+			return len(r.log.state["bridge/all"]) == 0
+		})
+		if s := r.b.Stats()[0]; s.DetachedLanes != 0 || s.BufferedRecords != 0 {
+			t.Errorf("stats %+v, want no detached lane", s)
+		}
+	})
+}
+
+func TestUnauthorizedTopicIsHeldAndGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		topics := []string{"t.l0", "t.l1", "t.l2"}
+		r := newRig(t, newMemLog(map[string]int{"default": 1}), kfake.SeedTopics(2, topics...))
+		defer r.end()
+		fault := r.cluster.Fault(produceFault("t.l1", kerr.TopicAuthorizationFailed, -1))
+		r.start(oneRoute(RouteConfig{Topic: "t.${topic[1]}"}))
+		for range 20 {
+			r.publish(levels(3), 12, 100)
+			time.Sleep(100 * time.Millisecond)
+		}
+		r.until("the others delivered", time.Minute, func() bool { return r.b.Stats()[0].Sent == 16_000 })
+		h := r.b.Health()[0]
+		if h.State != Stuck || h.Reason != "topic_authorization" || !strings.Contains(h.Where, "topic t.l1 ") || h.Hint == "" {
+			t.Errorf("health %+v, want stuck at t.l1 for topic_authorization", h)
+		}
+		if s := r.b.Stats()[0]; s.HeldLanes != 2 || s.BufferedRecords > 0 {
+			t.Errorf("%d lanes held with %d records in memory, want 2 and none", s.HeldLanes, s.BufferedRecords)
+		}
+		probes := fault.Hits()
+		time.Sleep(10 * time.Minute)
+		if n := fault.Hits() - probes; n < 10 || n > 120 {
+			t.Errorf("%d probes in 10 minutes, want one every 15 to 30 s for each lane", n)
+		}
+		fault.Remove()
+		r.drained(time.Minute)
+		r.complete(topics...)
+	})
+}
+
+func TestMissingTopicIsHeldUntilItIsMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, newMemLog(map[string]int{"default": 1}), kfake.SeedTopics(2, "t.l0"))
+		defer r.end()
+		r.start(oneRoute(RouteConfig{Topic: "t.${topic[1]}"}))
+		r.publish(levels(2), 4, 100)
+		r.until("the other delivered", time.Minute, func() bool { return r.b.Stats()[0].Sent == 200 })
+		r.until("health says how to make it", time.Minute, func() bool {
+			h := r.b.Health()[0]
+			return h.State == Stuck && h.Reason == "topic_missing" && strings.Contains(h.Hint, "--create --topic t.l1")
+		})
+		// A restart keeps the position of what waits.
+		r.stop()
+		r.start(oneRoute(RouteConfig{Topic: "t.${topic[1]}"}))
+		r.publish(levels(2), 4, 100)
+		time.Sleep(30 * time.Second)
+		if err := r.cluster.CreateTopic("t.l1", 3, nil); err != nil {
+			t.Fatal(err)
+		}
+		r.drained(time.Minute)
+		r.complete("t.l0", "t.l1")
+	})
+}
+
+func TestPoisonHoldsItsLaneWithoutDeadLetters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, newMemLog(map[string]int{"default": 1}), kfake.SeedTopics(4, "telemetry"))
+		defer r.end()
+		r.start(oneRoute(RouteConfig{Topic: "telemetry"}))
+		r.publish(oneTopic("a"), 8, 100)
+		r.log.add("default", 0, spool.Record{Topic: "a", ClientID: "c0", Payload: make([]byte, 2<<20)})
+		r.publish(oneTopic("a"), 8, 100)
+		r.until("held", time.Minute, func() bool { return r.b.Stats()[0].HeldLanes == 1 })
+		r.until("the others delivered", time.Minute, func() bool { return r.b.Stats()[0].Sent >= 1200 })
+		h := r.b.Health()[0]
+		if h.State != Stuck || h.Reason != "too_large" || !strings.Contains(h.Where, "offset 800") || !strings.Contains(h.Hint, "max.message.bytes") {
+			t.Errorf("health %+v, want stuck at offset 800 for too_large", h)
+		}
+	})
+}
+
+func TestPoisonBecomesADeadLetter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, newMemLog(map[string]int{"default": 2, "dead": 1}), kfake.SeedTopics(4, "telemetry"))
+		defer r.end()
+		cfg := oneRoute(RouteConfig{Topic: "telemetry"})
+		cfg.DeadLetterStream = "dead"
+		r.start(cfg)
+		for range 5 {
+			r.publish(oneTopic("a"), 16, 100)
+			r.log.add("default", 1, spool.Record{
+				Topic: "a", ClientID: "c1", Payload: make([]byte, 2<<20),
+				Properties: &spool.Properties{User: []spool.UserProperty{{Name: "x", Value: "y"}}},
+			})
+		}
+		r.publish(oneTopic("a"), 16, 100)
+		start := time.Now()
+		r.drained(time.Minute)
+		if d := time.Since(start); d > 5*time.Second {
+			t.Errorf("took %v", d)
+		}
+		r.complete("telemetry")
+		dead := r.log.streams["dead"][0].records
+		if len(dead) != 5 || r.b.Stats()[0].DeadLettered != 5 {
+			t.Fatalf("%d dead letters, want 5", len(dead))
+		}
+		got := fmt.Sprint(dead[0].Properties.User)
+		for _, want := range []string{"{x y}", "{forebay.route all}", "{forebay.reason too_large}", "{forebay.kafka_topic telemetry}", "{forebay.id gw1/default/1/800}"} {
+			if !strings.Contains(got, want) {
+				t.Errorf("dead letter has %v, want %s in it", got, want)
+			}
+		}
+		if h := r.b.Health()[0]; h.State != Idle {
+			t.Errorf("health %+v, want idle", h)
+		}
+	})
+}
+
+func TestRejectedBatchesIsolateThePoison(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, newMemLog(map[string]int{"default": 1, "dead": 1}), kfake.SeedTopics(2, "telemetry"))
+		defer r.end()
+		// The broker refuses every batch that holds a poisoned record.
+		r.cluster.Fault(kfake.Fault{
+			Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.InvalidRecord, Count: -1,
+			When: func(req kmsg.Request) bool {
+				for _, rt := range req.(*kmsg.ProduceRequest).Topics {
+					for _, p := range rt.Partitions {
+						if strings.Contains(string(p.Records), "poison") {
+							return true
+						}
+					}
+				}
+				return false
+			},
+		})
+		cfg := Config{
+			Upstreams:        []kafka.Config{{Name: "main", Brokers: r.brokers, Compression: "none"}},
+			Routes:           []RouteConfig{{Name: "all", Topic: "telemetry"}},
+			DeadLetterStream: "dead",
+		}
+		for range 4 {
+			r.publish(oneTopic("a"), 10, 300)
+			r.log.add("default", 0, spool.Record{Topic: "a", ClientID: "c1", Payload: []byte("poison.......")})
+		}
+		r.publish(oneTopic("a"), 10, 300)
+		start := time.Now()
+		r.start(cfg)
+		r.drained(time.Minute)
+		t.Logf("4 poisoned among 15000 isolated in %v", time.Since(start))
+		r.complete("telemetry")
+		if n := len(r.log.streams["dead"][0].records); n != 4 {
+			t.Errorf("%d dead letters, want 4", n)
+		}
+	})
+}
+
+func TestRestartResumesBehindTheAcknowledged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		topics := []string{"t.l0", "t.l1", "t.l2"}
+		r := newRig(t, newMemLog(map[string]int{"default": 2}), kfake.SeedTopics(2, topics...))
+		defer r.end()
+		r.start(oneRoute(RouteConfig{Topic: "t.${topic[1]}"}))
+		for i := range 10 {
+			var fault *kfake.FaultHandle
+			if i%3 == 1 {
+				fault = r.cluster.Fault(produceFault("t.l1", kerr.TopicAuthorizationFailed, -1))
+			}
+			r.publish(levels(3), 12, 200)
+			time.Sleep(time.Duration(rand.IntN(500)) * time.Millisecond)
+			r.stop()
+			if fault != nil {
+				fault.Remove()
+			}
+			r.start(oneRoute(RouteConfig{Topic: "t.${topic[1]}"}))
+		}
+		r.drained(time.Minute)
+		r.complete(topics...)
+	})
+}
+
+// After kill -9 the cursor is behind by what was acknowledged since its last durable commit: that much comes twice, in
+// order, and nothing is lost.
+func TestCrashDoublesAtMostTheCommitInterval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		topics := []string{"t.l0", "t.l1", "t.l2"}
+		r := newRig(t, newMemLog(map[string]int{"default": 2}), kfake.SeedTopics(2, topics...))
+		defer r.end()
+		r.start(oneRoute(RouteConfig{Topic: "t.${topic[1]}"}))
+		fault := r.cluster.Fault(produceFault("t.l1", kerr.NotEnoughReplicas, -1))
+		r.publish(levels(3), 12, 2000)
+		r.until("t.l1 detached, the others done", time.Minute, func() bool {
+			return r.b.Stats()[0].Sent == 16_000
+		})
+		time.Sleep(time.Second)
+		before := r.log.clone() // what is durable
+		fault.Remove()
+		r.drained(time.Minute)
+		r.publish(levels(3), 12, 10)
+		r.drained(time.Minute)
+		r.stop()
+		for i, p := range r.log.streams["default"] { // the records were durable, only positions are old
+			before.streams["default"][i].records = p.records
+		}
+		r.log = before
+		r.start(oneRoute(RouteConfig{Topic: "t.${topic[1]}"}))
+		r.drained(time.Minute)
+		got := r.tally(r.consume(topics...))
+		if want := 8000 + 12*10; got.missing != 0 || got.reordered != 0 || got.doubled > want {
+			t.Errorf("%+v, want nothing missing or reordered, and at most %d doubled", got, want)
+		}
+	})
+}
+
+func TestChaosOfLeadersAndConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		topics := []string{"t.l0", "t.l1", "t.l2", "t.l3"}
+		r := newRig(t, newMemLog(map[string]int{"default": 3}), kfake.SeedTopics(3, topics...))
+		defer r.end()
+		seed := rand.Uint64()
+		rng := rand.New(rand.NewPCG(seed, 0))
+		t.Logf("seed %d", seed)
+		r.start(oneRoute(RouteConfig{Topic: "t.${topic[1]}"}))
+		for range 100 {
+			r.publish(levels(4), 24, 20)
+			switch rng.IntN(5) {
+			case 0:
+				r.cluster.ShufflePartitionLeaders()
+			case 1: // connections die under a request
+				for range 1 + rng.IntN(3) {
+					r.cluster.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+						return nil, errors.New("killed"), true
+					})
+				}
+			case 2:
+				r.cluster.Fault(produceFault(topics[rng.IntN(4)], kerr.NotLeaderForPartition, 1+rng.IntN(3)))
+			case 3:
+				r.cluster.Fault(produceFault(topics[rng.IntN(4)], kerr.InvalidRecord, 1)) // once: a retry succeeds
+			}
+			time.Sleep(time.Duration(rng.IntN(200)) * time.Millisecond)
+		}
+		r.drained(5 * time.Minute)
+		r.complete(topics...)
+		if s := r.b.upstreams[0].Status(); s.Torn != 0 {
+			t.Errorf("%d torn records", s.Torn)
+		}
+	})
+}
+
+func TestPartitionGrowthKeepsOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, newMemLog(map[string]int{"default": 2}), kfake.SeedTopics(2, "telemetry"))
+		defer r.end()
+		r.start(oneRoute(RouteConfig{Topic: "telemetry"}))
+		for i := range 200 {
+			r.publish(oneTopic("a"), 20, 10)
+			time.Sleep(time.Second)
+			if i == 50 {
+				req := kmsg.NewPtrCreatePartitionsRequest()
+				rt := kmsg.NewCreatePartitionsRequestTopic()
+				rt.Topic, rt.Count = "telemetry", 5
+				req.Topics = append(req.Topics, rt)
+				r.request(req)
+			}
+		}
+		r.drained(time.Minute)
+		used := 0
+		for _, p := range r.cluster.PartitionInfos("telemetry") {
+			if p.HighWatermark > 0 {
+				used++
+			}
+		}
+		if used < 4 {
+			t.Errorf("%d partitions used, want the new ones too", used)
+		}
+		// Order across partitions of one client: what went to its old partition was acknowledged before.
+		r.completeByTime("telemetry")
+	})
+}
+
+func TestTopicMadeAnewIsTakenUp(t *testing.T) {
+	for _, partitions := range []int32{3, 2, 6} {
+		t.Run(fmt.Sprint(partitions), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, newMemLog(map[string]int{"default": 1}), kfake.SeedTopics(3, "telemetry"))
+				defer r.end()
+				r.start(oneRoute(RouteConfig{Topic: "telemetry"}))
+				r.publish(oneTopic("a"), 20, 10)
+				r.drained(time.Minute)
+				before := r.next["c0"]
+				if err := r.cluster.DeleteTopic("telemetry"); err != nil {
+					t.Fatal(err)
+				}
+				r.publish(oneTopic("a"), 20, 10)
+				time.Sleep(20 * time.Second)
+				if err := r.cluster.CreateTopic("telemetry", partitions, nil); err != nil {
+					t.Fatal(err)
+				}
+				r.publish(oneTopic("a"), 20, 10)
+				r.drained(5 * time.Minute)
+				got := r.tally(r.consume("telemetry"))
+				if got.missing != 20*before || got.reordered != 0 {
+					t.Errorf("%+v, want missing only the %d of the deleted topic", got, 20*before)
+				}
+			})
+		})
+	}
+}
+
+func TestSpoolReadErrorIsToldAndPasses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, newMemLog(map[string]int{"default": 1}), kfake.SeedTopics(1, "telemetry"))
+		defer r.end()
+		r.publish(oneTopic("a"), 1, 10)
+		r.log.fail = fmt.Errorf("input/output error")
+		r.start(oneRoute(RouteConfig{Topic: "telemetry"}))
+		r.until("health tells", time.Minute, func() bool {
+			h := r.b.Health()[0]
+			return h.State == Stuck && h.Reason == "spool" && h.Error == "input/output error"
+		})
+		r.log.mu.Lock()
+		r.log.fail = nil
+		r.log.mu.Unlock()
+		r.drained(time.Minute)
+		r.complete("telemetry")
+	})
+}
+
+func TestGapIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, newMemLog(map[string]int{"default": 1}), kfake.SeedTopics(1, "telemetry"))
+		defer r.end()
+		r.start(oneRoute(RouteConfig{Topic: "telemetry"}))
+		r.publish(oneTopic("a"), 1, 10)
+		r.drained(time.Minute)
+		r.stop()
+		r.publish(oneTopic("a"), 1, 10)
+		r.log.streams["default"][0].start = 15
+		r.start(oneRoute(RouteConfig{Topic: "telemetry"}))
+		r.drained(time.Minute)
+		if got := r.b.Stats()[0].Gaps[spool.GapRetention]; got != 5 {
+			t.Errorf("gap of %d offsets, want 5", got)
+		}
+		if got := r.tally(r.consume("telemetry")); got != (tally{missing: 5}) {
+			t.Errorf("%+v, want 5 missing", got)
+		}
+	})
+}
+
+func TestCloseWaitsForWhatIsInTheAir(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, newMemLog(map[string]int{"default": 1}), kfake.SeedTopics(1, "telemetry"))
+		defer r.cluster.Close()
+		slow := r.cluster.Fault(produceFault("telemetry", kerr.NotEnoughReplicas, 3)) // some retries, each after a backoff
+		r.start(oneRoute(RouteConfig{Topic: "telemetry"}))
+		r.publish(oneTopic("a"), 1, 10)
+		r.until("in the air", time.Minute, func() bool { return slow.Hits() > 0 })
+		r.stop()
+		if got := r.log.cursors["route/all"].Position(0); got != 10 {
+			t.Errorf("cursor at %d after a clean stop, want 10", got)
+		}
+		if r.b.Close(t.Context()) != nil {
+			t.Error("second Close fails")
+		}
+	})
+}
