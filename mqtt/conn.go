@@ -33,9 +33,10 @@ type conn struct {
 	dec    *wire.Decoder
 	out    output
 	acks   ackWindow
-	cancel context.CancelFunc
+	cancel context.CancelFunc // ends what the reader waits for
 
-	// What the CONNECT said; set before the session knows the connection.
+	// What the CONNECT said, written by the reader before bound is set and never after; others look at bound first.
+	bound          atomic.Bool
 	peer           wire.Peer
 	sess           *session
 	userName       string
@@ -56,8 +57,8 @@ type conn struct {
 	cause error // why it ends; the first one counts
 }
 
-func (srv *Server) newConn(lst *listener, nc net.Conn) *conn {
-	c := &conn{srv: srv, lst: lst, nc: nc}
+func (srv *Server) newConn(lst *listener, nc net.Conn, cancel context.CancelFunc) *conn {
+	c := &conn{srv: srv, lst: lst, nc: nc, cancel: cancel}
 	c.out = output{c: nc, on: c, timeout: srv.cfg.WriteTimeout.Std()}
 	c.dec = wire.NewDecoder(nc, wire.Limits{
 		Connect: uint32(srv.cfg.MaxConnectSize),
@@ -67,10 +68,7 @@ func (srv *Server) newConn(lst *listener, nc net.Conn) *conn {
 }
 
 // serve reads the connection until it ends.
-func (c *conn) serve() {
-	ctx, cancel := context.WithCancel(context.Background())
-	c.cancel = cancel
-	defer cancel()
+func (c *conn) serve(ctx context.Context) {
 	defer c.end()
 	defer func() {
 		// A client must never end the process, whatever it found in our code.
@@ -187,16 +185,14 @@ func (c *conn) closeFor(err error) {
 	c.cause = err
 	c.mu.Unlock()
 	switch {
-	case lost(err) || c.sess == nil:
+	case lost(err) || !c.bound.Load():
 		c.out.abort()
 	default:
 		c.srv.metrics.closed(reasonOf(err))
 		c.disconnect(reasonOf(err), detail(err))
 	}
 	c.acks.end()
-	if c.cancel != nil {
-		c.cancel()
-	}
+	c.cancel()
 	_ = c.nc.SetReadDeadline(time.Unix(1, 0)) // long ago: the reader returns
 }
 
@@ -256,10 +252,10 @@ func (c *conn) writeFailed(err error) {
 }
 
 func (c *conn) hasRoom() {
-	s := c.sess
-	if s == nil {
+	if !c.bound.Load() {
 		return
 	}
+	s := c.sess
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conn != c {

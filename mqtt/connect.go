@@ -250,6 +250,7 @@ func (srv *Server) bind(c *conn, s *session, p *wire.Connect, ack *wire.Connack,
 	}
 	s.expiry = p.SessionExpiry
 	c.sess = s
+	c.bound.Store(true)
 	ack.SessionPresent = present
 	c.out.control(func(b []byte) []byte { return c.peer.AppendConnack(b, ack) })
 	s.attachLocked(c)

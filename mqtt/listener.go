@@ -1,6 +1,7 @@
 package mqtt
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/http"
@@ -61,13 +62,15 @@ func (l *listener) take(nc net.Conn) {
 		_ = nc.Close()
 		return
 	}
-	c := l.srv.newConn(l, nc)
+	ctx, cancel := context.WithCancel(context.Background())
+	c := l.srv.newConn(l, nc, cancel)
 	if !l.srv.accept(c) {
+		cancel()
 		l.n.Add(-1)
 		_ = nc.Close()
 		return
 	}
-	go c.serve()
+	go c.serve(ctx)
 }
 
 // patient is a listener that survives what Accept may meet: out of file descriptors, a connection that is gone already.
