@@ -40,7 +40,6 @@ type book struct {
 	offered map[LSN]map[string]bool // ever given to Append under this LSN: nothing else may be found
 	last    LSN                     // highest acknowledged
 	applied LSN                     // Replay starts here
-	at      map[int]LSN             // number of disk calls -> last acknowledged by then
 	n       int
 }
 
@@ -298,7 +297,7 @@ func TestRandomLifeWithFaultsAndPowerCuts(t *testing.T) {
 			for range rnd.IntN(3) {
 				fs.Add(vfstest.Fault{
 					Kind: []vfstest.Kind{vfstest.Write, vfstest.Datasync, vfstest.Create, vfstest.Any}[rnd.IntN(4)],
-					N:    1 + rnd.IntN(20), Times: 1 + rnd.IntN(2), Short: rnd.IntN(9000),
+					N:    1 + rnd.IntN(20), Times: 1 + rnd.IntN(2), Short: rnd.IntN(18) * vfstest.Sector,
 					Err: []error{syscall.EIO, syscall.ENOSPC}[rnd.IntN(2)],
 				})
 			}

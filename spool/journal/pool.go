@@ -172,23 +172,24 @@ func (j *Journal) shrink(f *file) {
 // setAside moves a damaged file out of the way, name and all.
 func (j *Journal) setAside(name string) error {
 	from := filepath.Join(j.cfg.Dir, name)
-	to := from + badSuffix
+	dir := j.cfg.Dir
 	if j.opts.Quarantine != "" {
-		if err := j.fs.MkdirAll(j.opts.Quarantine, 0o750); err != nil {
+		dir = j.opts.Quarantine
+		if err := j.fs.MkdirAll(dir, 0o750); err != nil {
 			return err
 		}
-		to = filepath.Join(j.opts.Quarantine, name+badSuffix)
 	}
+	to := filepath.Join(dir, name+badSuffix)
 	for n := 2; ; n++ {
 		if _, err := j.fs.Stat(to); err != nil {
 			break
 		}
-		to = fmt.Sprintf("%s.%d", to[:len(to)-len(filepath.Ext(to))]+badSuffix, n)
+		to = filepath.Join(dir, fmt.Sprintf("%s%s.%d", name, badSuffix, n))
 	}
 	if err := j.fs.Rename(from, to); err != nil {
 		return err
 	}
-	return errors.Join(j.fs.SyncDir(filepath.Dir(to)), j.fs.SyncDir(j.cfg.Dir))
+	return errors.Join(j.fs.SyncDir(dir), j.fs.SyncDir(j.cfg.Dir))
 }
 
 // reserve waits until n files are ready. It returns ErrFull, with the cause if there is one, when that needs more than the

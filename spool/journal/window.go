@@ -38,10 +38,8 @@ func (w *window) fill(off int64, n int) {
 	}
 	w.off, w.have = off, want
 	b := w.buf[:want]
-	if got, err := w.r.ReadAt(b, off); got == want {
+	if got, _ := w.r.ReadAt(b, off); got == want {
 		return
-	} else if err == nil {
-		err = io.ErrUnexpectedEOF
 	}
 	// One bad sector must not hide its neighbours.
 	for i := 0; i < want; i += blockSize {
