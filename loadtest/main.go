@@ -86,6 +86,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	fs.IntVar(&subscribeQoS, "subscribe-qos", 2, "QoS of their subscription")
 	fs.StringVar(&kafka, "kafka", "", "seed `BROKERS` of Kafka, separated by commas; none is no Kafka check")
 	fs.StringVar(&topic, "topic", "telemetry", "Kafka `TOPICS` to read, separated by commas")
+	fs.StringVar(&c.IDHeader, "id-header", "forebay.id", "Kafka `HEADER` with the record's ID: tells a QoS 2 message that was taken twice, a fault, from a repeated delivery to Kafka")
 	fs.BoolVar(&c.StrictKafka, "strict-kafka", false, "a double in Kafka is a fault: for routes that deliver exactly once")
 	fs.BoolVar(&c.KeepSessions, "keep-sessions", false, "leave the sessions on the broker")
 	fs.StringVar(&o.report, "report", "", "write the report as JSON to this `FILE`; - is standard output")

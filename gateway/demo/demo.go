@@ -189,7 +189,7 @@ func (d *demo) show(ctx context.Context) (end func()) {
 		if d.o.Duration > 0 {
 			d.outage.at = (d.o.Duration - d.o.Outage) / 2
 		}
-		var r recorder
+		r := recorder{at: time.Now()}
 		frames := time.NewTicker(every)
 		defer frames.Stop()
 		steps := time.NewTicker(50 * time.Millisecond)

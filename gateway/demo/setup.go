@@ -56,7 +56,7 @@ func (d *demo) fleetConfig() fleet.Config {
 	return fleet.Config{
 		Broker: d.mqttAddr, TopicPrefix: "demo", Devices: d.o.Devices, Rate: d.o.Rate, Profile: fleet.Bursty, Mix: d.o.Mix,
 		Duration: d.o.Duration, Subscribers: 1, SubscriberQoS: 2,
-		Kafka: []string{d.upstream.Addr()}, KafkaTopic: []string{kafkaTopic},
+		Kafka: []string{d.upstream.Addr()}, KafkaTopic: []string{kafkaTopic}, IDHeader: "forebay.id",
 	}
 }
 

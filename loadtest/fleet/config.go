@@ -31,6 +31,10 @@ type Config struct {
 	Kafka      []string // seed brokers of the Kafka checker; none is no Kafka checker
 	KafkaTopic []string // topics that it reads; required with Kafka
 
+	// IDHeader names a Kafka header that identifies a record of the broker's log, such as forebay.id. With it a QoS 2
+	// message that was taken into the log twice is told from a record that was sent to Kafka twice: the first is a fault.
+	IDHeader string
+
 	StrictKafka bool // a double on the Kafka side is a fault: for routes that promise exactly once
 }
 

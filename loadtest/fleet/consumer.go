@@ -146,8 +146,14 @@ func (c *consumer) run(ctx context.Context) {
 				return
 			}
 			c.next[k] = r.Offset + 1
-			if m, fresh := c.check.Arrived(r.Value, kafkaPlace{r}); fresh {
+			m, fresh := c.check.Arrived(r.Value, kafkaPlace{r})
+			if fresh {
 				c.times.Record(now - m.at)
+			}
+			for _, h := range r.Headers {
+				if h.Key == c.fleet.cfg.IDHeader {
+					c.check.Identified(m, h.Value, kafkaPlace{r})
+				}
 			}
 		})
 	}

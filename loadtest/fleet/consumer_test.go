@@ -96,3 +96,31 @@ func TestKafkaDoubleIsCountedWithoutStrict(t *testing.T) {
 		t.Errorf("%s", r.Text())
 	}
 }
+
+func TestQoS2TakenTwiceIsToldFromARepeatedDelivery(t *testing.T) {
+	f := func(second string, fault bool) {
+		t.Helper()
+		b := newFakeBroker(t)
+		done := false
+		cfg := bridged(t, b, true, func(_ int, r *kgo.Record) []*kgo.Record {
+			m, err := parsePayload(r.Value, string(r.Value[8:14]))
+			if err != nil || done || (Mix{1, 6, 3}).QoS(m.device, m.seq) != 2 {
+				return []*kgo.Record{r}
+			}
+			done = true
+			again := *r
+			r.Headers = []kgo.RecordHeader{{Key: "id", Value: []byte("gw/0/17")}}
+			again.Headers = []kgo.RecordHeader{{Key: "id", Value: []byte(second)}}
+			return []*kgo.Record{r, &again}
+		})
+		cfg.IDHeader = "id"
+		r := run(t, cfg)
+		if fault {
+			wantFault(t, r, "1 messages of QoS 2 were taken twice by the broker: kafka", "taken twice")
+		} else if !r.Verdict.Reconciled {
+			t.Errorf("%s", r.Text())
+		}
+	}
+	f("gw/0/17", false)
+	f("gw/0/99", true)
+}

@@ -8,6 +8,7 @@
 //   - missing: acknowledged, and never seen by a checker to which it was promised
 //   - doubled: a QoS 2 message that a QoS 2 subscriber got twice; elsewhere doubles are counted, and are faults only
 //     when the run is strict
+//   - taken twice: a QoS 2 message that stands in the broker's log under two IDs (needs Config.IDHeader)
 //   - reordered: a message whose first appearance came after that of a later one of the same device. A redelivered
 //     duplicate is no reorder. Subscribers are held to the order within one QoS, as the standard promises it (MQTT 5,
 //     4.6); Kafka is held to the order of the device across all QoS, as a log promises it

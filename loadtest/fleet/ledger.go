@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"fmt"
+	"hash/fnv"
 	"sync"
 	"sync/atomic"
 )
@@ -29,7 +30,8 @@ type account struct {
 // mark is what one checker saw of one device.
 type mark struct {
 	seen bitmap
-	high [3]int // highest message seen, plus one; by QoS, or all in the first
+	high [3]int         // highest message seen, plus one; by QoS, or all in the first
+	ids  map[int]uint64 // hash of the record's ID of each QoS 2 message; only for a checker that is told IDs
 }
 
 // newLedger returns the ledger of n devices. Checkers are added before the first message.
@@ -114,6 +116,7 @@ type checker struct {
 	reorder atomic.Int64
 	corrupt atomic.Int64
 	unsent  atomic.Int64
+	twice   atomic.Int64 // QoS 2 messages that the broker took twice: under two IDs
 
 	mu        sync.Mutex
 	offenders []Offender
@@ -125,7 +128,7 @@ const maxOffenders = 10
 // Offender is one message that did not fare as promised.
 type Offender struct {
 	Checker string `json:"checker"`
-	Fault   string `json:"fault"` // missing, doubled, reordered, invented
+	Fault   string `json:"fault"` // missing, doubled, taken twice, reordered, invented
 	Device  int    `json:"device"`
 	Seq     int    `json:"seq"`
 	QoS     uint8  `json:"qos"`
@@ -167,6 +170,29 @@ func (c *checker) Arrived(payload []byte, where fmt.Stringer) (message, bool) {
 		return m, false
 	}
 	return m, c.mark(m, where)
+}
+
+// Identified notes under which ID message m of QoS 2 stands in the broker's log. A second ID says that the broker took it
+// twice; the same ID again is only a repeated delivery.
+func (c *checker) Identified(m message, id []byte, where fmt.Stringer) {
+	if m.device >= len(c.ledger.accounts) || c.ledger.mix.QoS(m.device, m.seq) != 2 {
+		return
+	}
+	h := fnv.New64a()
+	h.Write(id)
+	a := &c.ledger.accounts[m.device]
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	k := &a.marks[c.index]
+	if k.ids == nil {
+		k.ids = make(map[int]uint64)
+	}
+	if before, known := k.ids[m.seq]; !known {
+		k.ids[m.seq] = h.Sum64()
+	} else if before != h.Sum64() {
+		c.twice.Add(1)
+		c.accuse("taken twice", m, where.String())
+	}
 }
 
 // mark writes m into the ledger and reports whether it was seen for the first time.

@@ -69,7 +69,9 @@ func (f *Fleet) Snapshot() Snapshot {
 		s.Acknowledged += f.ledger.acked[q].Load()
 		s.Refused += f.ledger.refused[q].Load()
 	}
-	s.InFlight = f.ledger.Unsettled()
+	for _, d := range f.devices {
+		s.InFlight += int64(d.client.InFlight())
+	}
 	for i, sub := range f.subscribers {
 		if n := sub.check.uniqueTotal(); i == 0 || n < s.Delivered {
 			s.Delivered = n
@@ -193,8 +195,8 @@ func (r *Report) Text() string {
 		fmt.Fprintf(&b, "  reconnects     %d, sessions lost %d\n", r.Reconnects, r.SessionsLost)
 	}
 	for _, c := range v.Checks {
-		fmt.Fprintf(&b, "  %-14s %d found, %d missing, %d doubled, %d reordered, %d invented\n",
-			c.Name, c.Unique.Total(), c.Missing.Total(), c.Doubled.Total(), c.Reordered, c.Invented)
+		fmt.Fprintf(&b, "  %-14s %d found, %d missing, %d doubled (QoS 2: %d), %d reordered, %d invented\n",
+			c.Name, c.Unique.Total(), c.Missing.Total(), c.Doubled.Total(), c.Doubled[2], c.Reordered, c.Invented)
 	}
 	line := func(name string) {
 		if l := r.Latency[name]; l.Count > 0 {

@@ -24,14 +24,15 @@ func (b ByQoS) Total() int64 { return b[0] + b[1] + b[2] }
 
 // Check is what one checker found.
 type Check struct {
-	Name      string `json:"name"`
-	Arrived   int64  `json:"arrived"` // doubles too
-	Unique    ByQoS  `json:"unique"`
-	Missing   ByQoS  `json:"missing"` // acknowledged and promised, never seen
-	Doubled   ByQoS  `json:"doubled"` // by the QoS of publishing
-	Reordered int64  `json:"reordered"`
-	Invented  int64  `json:"invented"` // content changed, or never sent
-	Foreign   int64  `json:"foreign"`  // messages of others on the same topics
+	Name       string `json:"name"`
+	Arrived    int64  `json:"arrived"` // doubles too
+	Unique     ByQoS  `json:"unique"`
+	Missing    ByQoS  `json:"missing"`     // acknowledged and promised, never seen
+	Doubled    ByQoS  `json:"doubled"`     // by the QoS of publishing
+	TakenTwice int64  `json:"taken_twice"` // QoS 2 messages that stand in the broker's log twice; needs Config.IDHeader
+	Reordered  int64  `json:"reordered"`
+	Invented   int64  `json:"invented"` // content changed, or never sent
+	Foreign    int64  `json:"foreign"`  // messages of others on the same topics
 }
 
 // verdict reads the whole ledger. The run must be over.
@@ -58,6 +59,7 @@ func (l *ledger) verdict() Verdict {
 			}
 		}
 		fault(twice, "messages came twice that may come once: %s", c.name)
+		fault(k.TakenTwice, "messages of QoS 2 were taken twice by the broker: %s", c.name)
 		fault(k.Reordered, "messages came out of order: %s", c.name)
 		fault(k.Invented, "messages came that were never sent like that: %s", c.name)
 	}
@@ -69,7 +71,7 @@ func (l *ledger) verdict() Verdict {
 func (c *checker) check() Check {
 	k := Check{
 		Name: c.name, Arrived: c.arrived.Load(), Reordered: c.reorder.Load(),
-		Invented: c.corrupt.Load() + c.unsent.Load(), Foreign: c.foreign.Load(),
+		TakenTwice: c.twice.Load(), Invented: c.corrupt.Load() + c.unsent.Load(), Foreign: c.foreign.Load(),
 	}
 	for q := range 3 {
 		k.Unique[q], k.Doubled[q] = c.unique[q].Load(), c.doubled[q].Load()
