@@ -2,11 +2,14 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/forebay-gateway/forebay/bridge"
 	"github.com/forebay-gateway/forebay/gateway/config"
@@ -134,6 +137,49 @@ func TestGatewayGivesBackWhatItTookWhenAPartCannotStart(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+func TestRunTellsOfAStopThatIsNotComplete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d diary
+		p, _ := fake(&d, "bridge")
+		p.run, p.stop = nil, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+		g, err := New(small(t), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.life = newLifecycle(g.log, time.Minute, []part{p})
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- g.Run(ctx) }()
+		<-g.Ready()
+		stop()
+		if err := <-done; !errors.Is(err, ErrStopIncomplete) || !strings.Contains(err.Error(), "stop bridge") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// A signal while it starts is a stop like any other.
+func TestRunToldToStopWhileItStarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d diary
+		p, _ := fake(&d, "spool")
+		p.run, p.start = nil, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+		g, err := New(small(t), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.life = newLifecycle(g.log, time.Minute, []part{p})
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- g.Run(ctx) }()
+		synctest.Wait()
+		stop()
+		if err := <-done; err != nil {
+			t.Errorf("got %v", err)
+		}
+	})
 }
 
 func TestNewRefusesABadConfig(t *testing.T) {

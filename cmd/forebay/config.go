@@ -44,6 +44,9 @@ and no address or directory is touched. Exits with 0 when nothing is wrong, with
 	flags, out := config.AddFlags(cmd.Flags()), addOutput(cmd)
 	show := cmd.Flags().Bool("print", false, "print every value as the gateway would use it, and where it came from")
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		if len(args) == 1 && flags.File != "" {
+			return &askedError{err: fmt.Errorf("%s and --config %s are two files", args[0], flags.File), code: exitUsage}
+		}
 		if len(args) == 1 {
 			flags.File = args[0]
 		}
@@ -56,7 +59,7 @@ and no address or directory is touched. Exits with 0 when nothing is wrong, with
 			return checkedJSON(cmd.OutOrStdout(), flags.Path(), loaded, faults, *show)
 		}
 		if wrong {
-			return &askedError{err: fmt.Errorf("%s has %d faults:\n%w", flags.Path(), len(faults), faults), code: exitFailed}
+			return &askedError{err: told(flags.Path(), faults), code: exitFailed}
 		}
 		if *show {
 			return loaded.Print(cmd.OutOrStdout())

@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/forebay-gateway/forebay/gateway"
 	"github.com/forebay-gateway/forebay/gateway/config"
 )
 
@@ -65,20 +64,24 @@ func does(fn func(cmd *cobra.Command, args []string) error) func(*cobra.Command,
 		if errors.As(err, &asked) {
 			return err
 		}
-		code := exitFailed
-		if errors.Is(err, gateway.ErrStopIncomplete) {
-			code = exitStopIncomplete
-		}
-		return &askedError{err: err, code: code}
+		return &askedError{err: err, code: exitFailed}
 	}
 }
 
 // faulty is the error of a command that serves and got a configuration that it cannot use.
 func faulty(err error) error {
 	if faults, ok := errors.AsType[config.Faults](err); ok {
-		return &askedError{err: fmt.Errorf("configuration has %d faults:\n%w", len(faults), faults), code: exitUsage}
+		return &askedError{err: told("configuration", faults), code: exitUsage}
 	}
 	return &askedError{err: err, code: exitUsage}
+}
+
+// told is what somebody who has to repair it reads: one line for each fault.
+func told(what string, faults config.Faults) error {
+	if len(faults) == 1 {
+		return fmt.Errorf("%s has a fault:\n%w", what, faults)
+	}
+	return fmt.Errorf("%s has %d faults:\n%w", what, len(faults), faults)
 }
 
 func newRoot() *cobra.Command {

@@ -46,6 +46,7 @@ func TestExitCodes(t *testing.T) {
 	f(exitOK, good+": ok", "config", "check", "--config", good)
 	f(exitFailed, "log.levle: unknown key (did you mean level?)", "config", "check", bad)
 	f(exitFailed, "no such file", "config", "check", good+".missing")
+	f(exitUsage, "are two files", "config", "check", "--config", good, bad)
 	f(exitUsage, "unknown flag", "config", "check", "--strict", good)
 	f(exitUsage, "accepts at most 1 arg", "config", "check", good, bad)
 	f(exitUsage, "want text or json", "version", "--output", "xml")

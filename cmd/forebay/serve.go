@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -31,15 +32,33 @@ The line "serving" of the log has the addresses of all listeners, also when the 
 			return faulty(err)
 		}
 		log := gateway.NewLogger(loaded.Config.Log, cmd.ErrOrStderr())
-		g, err := gateway.New(loaded.Config, gateway.Options{Logger: log, Build: build()})
-		if err != nil {
-			return err
-		}
 		ctx, release := untilSignal(cmd.Context(), log)
 		defer release()
-		return g.Run(ctx)
+		return logged(log, serve(ctx, loaded.Config, log))
 	})
 	return cmd
+}
+
+func serve(ctx context.Context, cfg config.Config, log *slog.Logger) error {
+	g, err := gateway.New(cfg, gateway.Options{Logger: log, Build: build()})
+	if err != nil {
+		return err
+	}
+	return g.Run(ctx)
+}
+
+// logged puts the last error where the others are: whoever reads the log as JSON reads nothing else.
+func logged(log *slog.Logger, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, gateway.ErrStopIncomplete):
+		log.Error("stopped, not in order", "err", err)
+		return &askedError{code: exitStopIncomplete}
+	default:
+		log.Error("not started", "err", err)
+		return &askedError{code: exitFailed}
+	}
 }
 
 // untilSignal returns a context that ends with the first SIGINT or SIGTERM. The second ends the process: whoever sends it has

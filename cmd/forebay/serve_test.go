@@ -228,7 +228,10 @@ func TestServeTellsWhyItCannotStart(t *testing.T) {
 	}
 	defer taken.Close()
 	c := serveChild(t, t.TempDir(), "--set", "admin.address="+taken.Addr().String())
-	if code := c.exit(); code != exitFailed || !strings.Contains(c.output(), "start admin") || !strings.Contains(c.output(), "address already in use") {
+	if err := c.until("not started")["err"].(string); !strings.Contains(err, "start admin") || !strings.Contains(err, "address already in use") {
+		t.Errorf("got %s", err)
+	}
+	if code := c.exit(); code != exitFailed {
 		t.Errorf("exit code %d\n%s", code, c.output())
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -10,19 +11,17 @@ import (
 	"github.com/forebay-gateway/forebay/gateway"
 )
 
-// version is set by the linker in releases: -X main.version=v1.2.3.
-var version = ""
+// version and commit are set by the linker where the go command does not know them: -X main.version=v1.2.3.
+var version, commit string
 
 // build names this program, from what the linker and the go command wrote into it.
 func build() gateway.Build {
-	b := gateway.Build{Version: version, Commit: "unknown", Go: runtime.Version()}
+	b := gateway.Build{Version: cmp.Or(version, "unknown"), Commit: cmp.Or(commit, "unknown"), Go: runtime.Version()}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b
 	}
-	if b.Version == "" {
-		b.Version = info.Main.Version
-	}
+	b.Version = cmp.Or(version, info.Main.Version)
 	modified := false
 	for _, s := range info.Settings {
 		switch s.Key {
@@ -35,6 +34,7 @@ func build() gateway.Build {
 	if modified {
 		b.Commit += "-dirty"
 	}
+	b.Commit = cmp.Or(commit, b.Commit)
 	return b
 }
 

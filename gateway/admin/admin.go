@@ -114,11 +114,17 @@ func (s *Server) Run() error {
 	return nil
 }
 
-// Close lets running requests end until ctx does, then cuts them. It may be called twice, and before Run.
+// closeGrace is for a scrape to end. Health and metrics are asked for again; no stop waits long for who asked.
+const closeGrace = 2 * time.Second
+
+// Close lets running requests end, but not for longer than closeGrace, then cuts them. It may be called twice, and before Run.
 func (s *Server) Close(ctx context.Context) error {
-	err := s.http.Shutdown(ctx)
-	if err != nil {
-		err = errors.Join(fmt.Errorf("admin: requests cut: %w", err), s.http.Close())
+	ctx, cancel := context.WithTimeout(ctx, closeGrace)
+	defer cancel()
+	var err error
+	if s.http.Shutdown(ctx) != nil {
+		s.log.Debug("requests cut")
+		err = s.http.Close()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
