@@ -12,11 +12,28 @@ import (
 	"time"
 
 	"github.com/eclipse/paho.golang/paho"
+
+	"github.com/forebay-gateway/forebay/bridge/kafkatest"
 )
 
+// With the embedded upstream.
+func TestClientsEmbedded(t *testing.T) {
+	wholeWay(t, start(t, ""))
+}
+
+// The same with a real Apache Kafka.
+func TestKafkaClients(t *testing.T) {
+	wholeWay(t, start(t, kafkatest.Start(t, kafkatest.Options{}).Brokers()[0]))
+}
+
+func wholeWay(t *testing.T, g gateway) {
+	t.Run("mosquitto", func(t *testing.T) { mosquitto(t, g) })
+	t.Run("mqttjs", func(t *testing.T) { mqttjs(t, g) })
+	t.Run("paho", func(t *testing.T) { pahoToKcat(t, g) })
+}
+
 // mosquitto_pub and mosquitto_sub, both versions, every QoS.
-func TestClientsMosquitto(t *testing.T) {
-	g := start(t)
+func mosquitto(t *testing.T, g gateway) {
 	host, port, _ := net.SplitHostPort(g.tcp)
 	for _, version := range []string{"5", "311"} {
 		for qos := range 3 {
@@ -43,9 +60,8 @@ func TestClientsMosquitto(t *testing.T) {
 }
 
 // MQTT.js, over TCP and WebSocket, both versions, every QoS.
-func TestClientsMQTTjs(t *testing.T) {
-	g := start(t)
-	dir := mqttjs(t)
+func mqttjs(t *testing.T, g gateway) {
+	dir := installMQTTjs(t)
 	for _, url := range []string{"mqtt://" + g.tcp, "ws://" + g.ws + "/mqtt"} {
 		for _, version := range []string{"5", "4"} {
 			for qos := range 3 {
@@ -75,8 +91,7 @@ func TestClientsMQTTjs(t *testing.T) {
 }
 
 // paho.golang publishes; kcat, a consumer on librdkafka, prints key, value and headers.
-func TestClientsPahoToKcat(t *testing.T) {
-	g := start(t)
+func pahoToKcat(t *testing.T, g gateway) {
 	conn, err := net.Dial("tcp", g.tcp)
 	if err != nil {
 		t.Fatal(err)
@@ -100,7 +115,7 @@ func TestClientsPahoToKcat(t *testing.T) {
 		t.Error(err)
 	}
 
-	kcat := exec.Command("timeout", "20", "kcat", "-C", "-b", g.kafka, "-t", "telemetry", "-o", "beginning", "-c", "3", "-f", "%k|%s|%h\n")
+	kcat := exec.Command("timeout", "20", "kcat", "-C", "-b", g.kafka, "-t", "telemetry", "-o", "beginning", "-e", "-q", "-f", "%k|%s|%h\n")
 	var out string
 	for deadline := time.Now().Add(20 * time.Second); ; { // kcat gives up at once on a topic that does not exist yet
 		b, err := exec.Command(kcat.Args[0], kcat.Args[1:]...).CombinedOutput()
@@ -130,8 +145,8 @@ func TestClientsPahoToKcat(t *testing.T) {
 	}
 }
 
-// mqttjs installs MQTT.js beside a copy of the script and returns the directory.
-func mqttjs(t *testing.T) string {
+// installMQTTjs installs MQTT.js beside a copy of the script and returns the directory.
+func installMQTTjs(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS("mqttjs")); err != nil {

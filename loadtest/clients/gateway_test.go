@@ -13,13 +13,15 @@ import (
 	"time"
 )
 
-// gateway is the real binary, running on free ports with the embedded upstream.
+// gateway is the real binary, running on free ports.
 type gateway struct {
-	tcp, ws, kafka, admin string // addresses
+	tcp, ws, admin string // addresses
+	kafka          string // bootstrap address of the upstream
 }
 
-// start builds the binary, starts it and waits until it is ready. The test fails when it does not end in order.
-func start(t *testing.T) gateway {
+// start builds the binary, starts it with a route to the given broker, or to the embedded one when broker is empty, and
+// waits until it is ready. The test fails when the gateway does not end in order.
+func start(t *testing.T, broker string) gateway {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("foreign clients and the real binary: left out by -short, run by make test-clients")
@@ -29,7 +31,12 @@ func start(t *testing.T) gateway {
 	run(t, exec.Command("go", "build", "-o", bin, "github.com/forebay-gateway/forebay/cmd/forebay"))
 
 	p := freePorts(t, 4)
-	g := gateway{tcp: p[0], ws: p[1], kafka: p[2], admin: p[3]}
+	g := gateway{tcp: p[0], ws: p[1], admin: p[2], kafka: broker}
+	upstream := fmt.Sprintf("upstreams:\n    - name: central\n      brokers: [%q]", broker)
+	if broker == "" {
+		g.kafka = p[3]
+		upstream = "embedded:\n    enabled: true\n    address: " + g.kafka
+	}
 	config := filepath.Join(dir, "forebay.yaml")
 	text := fmt.Sprintf(`gateway:
   id: clients
@@ -46,16 +53,14 @@ mqtt:
       address: %s
       path: /mqtt
 bridge:
-  embedded:
-    enabled: true
-    address: %s
+  %s
   routes:
     - name: all
       filters: ["#"]
       topic: telemetry
       create_topics:
         partitions: 1
-`, filepath.Join(dir, "data"), g.admin, g.tcp, g.ws, g.kafka)
+`, filepath.Join(dir, "data"), g.admin, g.tcp, g.ws, upstream)
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
