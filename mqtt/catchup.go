@@ -174,7 +174,7 @@ func (s *session) serve(enc *encoder) bool {
 		return false
 	}
 	defer c.out.wake()
-	if !s.resend(enc) {
+	if !s.resend(c, enc) {
 		return false
 	}
 	s.mu.Lock()
@@ -193,11 +193,12 @@ func (s *session) serve(enc *encoder) bool {
 
 // resend sends again what the client had not acknowledged when its connection ended (MQTT 5, 4.4). It returns false when
 // there is no room for all of it now.
-func (s *session) resend(enc *encoder) bool {
+func (s *session) resend(c *conn, enc *encoder) bool {
 	s.mu.Lock()
-	if s.flights.resend == 0 {
+	same := s.conn == c
+	if !same || s.flights.resend == 0 {
 		s.mu.Unlock()
-		return true
+		return same
 	}
 	var list []flight
 	s.flights.all(func(fl *flight) {
@@ -218,22 +219,26 @@ func (s *session) resend(enc *encoder) bool {
 				return false
 			}
 		}
-		if !s.resendOne(fl, rec, enc) {
+		if !s.resendOne(c, fl, rec, enc) {
 			return false
 		}
 	}
 	return true
 }
 
-func (s *session) resendOne(was flight, rec *spool.Record, enc *encoder) bool {
+func (s *session) resendOne(c *conn, was flight, rec *spool.Record, enc *encoder) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.conn != c {
+		// Taken over since the list was made: all of it has to be sent on the new connection, from the first on. Going on
+		// here would send the later ones before it.
+		return false
+	}
 	fl := s.flights.find(was.pid)
 	if fl == nil || fl.state != was.state || fl.off != was.off {
 		return true // acknowledged meanwhile
 	}
-	c := s.conn
-	if c == nil || s.flights.window >= s.limit {
+	if s.flights.window >= s.limit {
 		return false
 	}
 	alive := false
