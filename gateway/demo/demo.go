@@ -56,6 +56,7 @@ type demo struct {
 	notes    []string // what the user should know, printed before and after the picture
 	upstream *embedded.Upstream
 	mqttAddr string
+	disk     int64 // bytes of the spool when all was over
 	gateway  *gateway.Gateway
 	fleet    *fleet.Fleet
 	outage   outage
@@ -114,6 +115,7 @@ func (d *demo) run(ctx context.Context) (_ *fleet.Report, spooled int64, err err
 	if err != nil {
 		return nil, 0, err
 	}
+	d.disk = d.gateway.Stats().Spool.BytesOnDisk
 	return report, d.spooled(), nil
 }
 
@@ -215,9 +217,9 @@ func (d *demo) show(ctx context.Context) (end func()) {
 func (d *demo) look(ctx context.Context) view {
 	v := view{fleet: d.fleet.Snapshot(), duration: d.o.Duration, devices: d.o.Devices, outage: d.outage.left(d.fleet.Elapsed())}
 	v.phase, v.elapsed = v.fleet.Phase.String(), v.fleet.Elapsed
-	v.shutdown = "Ctrl-C stops publishing and shows the totals"
+	v.shutdown = "Ctrl-C ends it"
 	if ctx.Err() != nil {
-		v.shutdown = "Ctrl-C again gives up"
+		v.shutdown = "Ctrl-C gives up"
 	}
 	s := d.gateway.Stats()
 	for _, stream := range s.Spool.Streams {
@@ -260,7 +262,7 @@ func (d *demo) conclude(r *fleet.Report, spooled int64) error {
 			return err
 		}
 	} else {
-		io.WriteString(d.o.Out, totals(r, spooled))
+		io.WriteString(d.o.Out, totals(r, spooled, d.disk))
 		if d.o.DataDir != "" {
 			fmt.Fprintf(d.o.Out, "data kept in %s\n", d.dir)
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -57,4 +58,60 @@ func TestOutageMustFitIntoTheDuration(t *testing.T) {
 	if err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "does not fit") {
 		t.Errorf("error %v", err)
 	}
+}
+
+func TestBrokenPromiseIsAnError(t *testing.T) {
+	f := func(spooled int64, faults []string, want string) {
+		t.Helper()
+		var out bytes.Buffer
+		r := &fleet.Report{Verdict: fleet.Verdict{Reconciled: len(faults) == 0, Faults: faults, Acknowledged: fleet.ByQoS{0, 90, 10}}}
+		err := (&demo{o: Options{Out: &out}}).conclude(r, spooled)
+		if (err == nil) != (want == "") || !strings.Contains(out.String(), want) {
+			t.Errorf("error %v, output %s; want %q", err, &out, want)
+		}
+	}
+	f(100, nil, "")
+	f(101, nil, "") // a publish that was repeated after a lost connection
+	f(99, nil, "100 messages were acknowledged, and the spool took 99")
+	f(100, []string{"1 acknowledged messages are missing: kafka"}, "NOT RECONCILED: 1 acknowledged messages are missing: kafka")
+}
+
+func TestTakenPortIsReplacedAndTold(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken := ln.Addr().String()
+	d := &demo{}
+	if got := d.address("MQTT", taken); got == taken || len(d.notes) != 1 || !strings.Contains(d.notes[0], taken+" is taken, using "+got) {
+		t.Errorf("%s is taken: got %s, notes %q", taken, got, d.notes)
+	}
+	ln.Close()
+	if got := d.address("MQTT", taken); got != taken || len(d.notes) != 1 {
+		t.Errorf("%s is free: got %s, notes %q", taken, got, d.notes)
+	}
+}
+
+func TestOutageHappensOnce(t *testing.T) {
+	u := &switchable{}
+	o := outage{at: 5 * time.Second, length: 2 * time.Second}
+	for now := time.Duration(0); now < 20*time.Second; now += 50 * time.Millisecond {
+		o.step(now, u)
+		if down, want := u.suspended > u.resumed, now >= o.at && now < o.at+o.length; down != want {
+			t.Fatalf("at %v: down %t, want %t", now, down, want)
+		}
+	}
+	if u.suspended != 1 || u.resumed != 1 {
+		t.Errorf("suspended %d times, resumed %d times", u.suspended, u.resumed)
+	}
+}
+
+// switchable counts instead of going away.
+type switchable struct{ suspended, resumed int }
+
+func (s *switchable) Suspend() { s.suspended++ }
+
+func (s *switchable) Resume() error {
+	s.resumed++
+	return nil
 }

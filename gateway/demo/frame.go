@@ -59,7 +59,7 @@ const wide = 64
 
 // frame draws v. The most important lines come first: a low window shows those.
 func frame(v view, width int) []line {
-	chart := min(maxHistory, width-58)
+	chart := min(maxHistory, width-42)
 	var out []line
 	row := func() *line {
 		out = append(out, line{})
@@ -73,13 +73,16 @@ func frame(v view, width int) []line {
 	}
 	row()
 	way := row()
-	way.add(normal, "%d devices ", v.devices)
-	way.add(flow, "─▶")
-	way.add(normal, " gateway ")
-	way.add(flow, "─▶")
-	way.add(normal, " spool ")
-	way.add(flow, "─▶")
-	way.add(normal, " subscriber, Kafka ")
+	if width >= wide {
+		way.add(normal, "%d devices ", v.devices)
+		way.add(flow, "─▶")
+		way.add(normal, " gateway ")
+		way.add(flow, "─▶")
+		way.add(normal, " spool ")
+		way.add(flow, "─▶")
+		way.add(normal, " subscriber, ")
+	}
+	way.add(normal, "Kafka ")
 	switch {
 	case v.outage > 0:
 		way.add(bad, "DOWN, back in %.0f s", v.outage.Seconds()+0.5)
@@ -93,8 +96,8 @@ func frame(v view, width int) []line {
 	count := func(name string, n int64, rate float64, tail func(*line)) {
 		l := row()
 		l.add(normal, "  %-13s", name)
-		l.add(bold, "%13s", number(n))
-		l.add(dim, "%10s/s", number(int64(rate)))
+		l.add(bold, "%12s", number(n))
+		l.add(dim, "%9s/s", number(int64(rate)))
 		if tail != nil {
 			tail(l)
 		}
@@ -115,22 +118,22 @@ func frame(v view, width int) []line {
 	if v.lag > 0 && !v.upstreamUp {
 		lagStyle = warn
 	}
-	l.add(lagStyle, "%13s", number(v.lag))
-	l.add(dim, "%12s", "to Kafka")
+	l.add(lagStyle, "%12s", number(v.lag))
+	l.add(dim, "%11s", "to Kafka")
 	if chart > 0 && width >= wide {
 		l.add(warn, "   %s", sparks(v.lags, chart))
 	}
 	row()
 	l = row()
-	l.add(dim, "  %-13s%13s%12s", "latency", "p50", "p99")
+	l.add(dim, "  %-13s%12s%11s", "latency", "p50", "p99")
 	for _, t := range []struct {
 		name string
 		fleet.Latency
 	}{{"acknowledged", v.ack}, {"subscriber", v.deliver}, {"Kafka", v.bridge}} {
 		l = row()
 		l.add(normal, "  %-13s", t.name)
-		l.add(bold, "%13s", millis(t.P50))
-		l.add(normal, "%12s", millis(t.P99))
+		l.add(bold, "%12s", millis(t.P50))
+		l.add(normal, "%11s", millis(t.P99))
 	}
 	row()
 	l = row()

@@ -16,7 +16,7 @@ var escapes = regexp.MustCompile(`\x1b\[[?0-9;]*[A-Za-z]`)
 func busy() view {
 	v := view{
 		phase: "publishing", elapsed: 754 * time.Second, duration: time.Hour, devices: 100_000, outage: 4200 * time.Millisecond,
-		spooled: 123_456_789, disk: 3 << 30, lag: 1_234_567, memory: 300 << 20, shutdown: "Ctrl-C stops publishing",
+		spooled: 123_456_789, disk: 3 << 30, lag: 1_234_567, memory: 300 << 20, shutdown: "Ctrl-C ends it",
 		fleet: fleet.Snapshot{Published: 123_456_789, Acknowledged: 123_456_000, InFlight: 789, Delivered: 120_000_000, Bridged: 119_000_000},
 		ack:   fleet.Latency{Count: 1, P50: 0.8, P99: 123456},
 	}

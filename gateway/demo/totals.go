@@ -8,7 +8,7 @@ import (
 )
 
 // totals is what remains on the terminal.
-func totals(r *fleet.Report, spooled int64) string {
+func totals(r *fleet.Report, spooled, disk int64) string {
 	var b strings.Builder
 	v := r.Verdict
 	row := func(name string, n int64, rest string, args ...any) {
@@ -17,7 +17,7 @@ func totals(r *fleet.Report, spooled int64) string {
 	row("published", v.Sent.Total(), "by %d devices in %.1f s: QoS 0 %s, QoS 1 %s, QoS 2 %s",
 		r.Config.Devices, r.Seconds, number(v.Sent[0]), number(v.Sent[1]), number(v.Sent[2]))
 	row("acknowledged", v.Acknowledged.Total(), "%s refused, %s never settled", number(v.Refused.Total()), number(v.Unsettled))
-	row("spooled", spooled, "")
+	row("spooled", spooled, "%s on disk", size(disk))
 	for _, c := range v.Checks {
 		name := "delivered"
 		if c.Name == "kafka" {
