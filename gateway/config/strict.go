@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	maxFile  = 4 << 20   // a configuration is a few KiB: whoever names a log file or a disk image gets an answer, not a full memory
-	maxNodes = 1_000_000 // aliases of aliases grow a small file without end
+	maxFile  = 4 << 20 // a configuration is a few KiB: whoever names a log file or a disk image gets an answer, not a full memory
+	maxNodes = 100_000 // aliases of aliases grow a small file without end; a configuration has hundreds of values
 )
 
 // place is where something stands in the file.

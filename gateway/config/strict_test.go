@@ -87,6 +87,8 @@ func FuzzParse(f *testing.F) {
 	f.Add("log:\n  level: info\n")
 	f.Add("spool: {streams: [{name: a, filters: &f [a/#]}, {name: b, filters: *f}]}\n")
 	f.Add("? [a]\n: b\n---\n<<: *x\n")
+	f.Add("bridge: {embedded: {enabled: true}, routes: [{name: a, topic: t, create_topics: {partitions: 3, configs: [a=b]}}]}\n")
+	f.Add("mqtt: {listeners: [{name: a, type: websocket, address: '127.0.0.1:0', path: /m, origins: ['*']}]}\n")
 	f.Fuzz(func(t *testing.T, yaml string) {
 		l, err := Parse("f.yaml", []byte(yaml), nil, nil)
 		if err != nil {
