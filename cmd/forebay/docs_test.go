@@ -1,0 +1,116 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// The documents that an operator reads: nothing in them may be out of date without a test that says so.
+func document(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("..", "..", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// blocks are the fenced blocks of a document in the given language; "" is a block without one.
+func blocks(text, language string) []string {
+	var out []string
+	for _, m := range regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$").FindAllStringSubmatch(text, -1) {
+		if m[1] == language {
+			out = append(out, m[2])
+		}
+	}
+	return out
+}
+
+func TestReadmeConfigurationsLoad(t *testing.T) {
+	found := blocks(document(t, "README.md"), "yaml")
+	if len(found) == 0 {
+		t.Fatal("README.md shows no configuration")
+	}
+	for _, text := range found {
+		if n := strings.Count(text, "\n"); n > 15 {
+			t.Errorf("a configuration of %d lines: fifteen are promised", n)
+		}
+		if code, _, stderr := forebay("config", "check", write(t, text)); code != exitOK {
+			t.Errorf("exit code %d: %s\n%s", code, stderr, text)
+		}
+	}
+}
+
+// Every command line of the README is one that exists. What they do is shown by the tests of the commands.
+func TestReadmeCommandsExist(t *testing.T) {
+	makefile := document(t, "Makefile")
+	readme := document(t, "README.md")
+	lines := strings.Split(strings.Join(blocks(readme, ""), "\n"), "\n")
+	for _, m := range regexp.MustCompile("`((?:make|bin/forebay) [^`]*)`").FindAllStringSubmatch(readme, -1) {
+		lines = append(lines, m[1])
+	}
+	seen := 0
+	for _, line := range lines {
+		line, _, _ = strings.Cut(line, " #")
+		words := strings.Fields(line)
+		switch {
+		case len(words) > 1 && words[0] == "make":
+			seen++
+			if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(words[1]) + `:`).MatchString(makefile) {
+				t.Errorf("%q: the Makefile has no target %s", line, words[1])
+			}
+		case len(words) > 1 && words[0] == "bin/forebay":
+			seen++
+			cmd, rest, err := newRoot().Find(words[1:])
+			if err != nil || cmd.Name() == "forebay" {
+				t.Errorf("%q: no such command: %v", line, err)
+				continue
+			}
+			if err := cmd.ParseFlags(rest); err != nil {
+				t.Errorf("%q: %v", line, err)
+			}
+		}
+	}
+	if seen < 8 {
+		t.Errorf("saw %d command lines in README.md: the test does not find them any more", seen)
+	}
+}
+
+// Every metric that a document names is one that the program has.
+func TestDocumentsNameRealMetrics(t *testing.T) {
+	var source strings.Builder
+	for _, part := range []string{"spool", "mqtt", "bridge", "gateway"} {
+		err := filepath.WalkDir(filepath.Join("..", "..", part), func(path string, d os.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			b, err := os.ReadFile(path)
+			source.Write(b)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"README.md", "docs/OPERATIONS.md", "docs/DESIGN.md"} {
+		for _, m := range regexp.MustCompile(`\bforebay_(?:spool|mqtt|bridge|gateway)_([a-z_]+)\b`).FindAllStringSubmatch(document(t, name), -1) {
+			if s := source.String(); !strings.Contains(s, `"`+m[0]+`"`) && !strings.Contains(s, `"`+m[1]+`"`) {
+				t.Errorf("%s names the metric %s, which nothing registers", name, m[0])
+			}
+		}
+	}
+}
+
+// What the documents link to is there.
+func TestDocumentsLinkToWhatIsThere(t *testing.T) {
+	for _, name := range []string{"README.md", "CONTRIBUTING.md", "docs/OPERATIONS.md", "docs/DESIGN.md"} {
+		for _, m := range regexp.MustCompile(`\]\(([^)#:]+)\)`).FindAllStringSubmatch(document(t, name), -1) {
+			if _, err := os.Stat(filepath.Join("..", "..", filepath.Dir(name), m[1])); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
