@@ -177,11 +177,14 @@ func TestRetainedMessagesSurviveRestart(t *testing.T) {
 func TestManyRetainedMessagesArriveComplete(t *testing.T) {
 	s := start(t)
 	pub := s.connect(t, mqtttest.Connect{ID: "pub"})
+	watch := s.connect(t, mqtttest.Connect{ID: "watch"})
+	watch.Subscribe("end", 1)
 	const n = 2000
 	for i := range n {
 		pub.SendPublish(mqtttest.Publish{Topic: fmt.Sprint("many/", i), Retain: true, Payload: msg(i)})
 	}
 	pub.Publish(mqtttest.Publish{Topic: "end", QoS: 1})
+	watch.Receive(mqtttest.Publish{Topic: "end", QoS: 1}) // all have been handed out: none comes as a new one
 	c := s.connect(t, mqtttest.Connect{ID: "c", Properties: `21 0005`})
 	c.Subscribe("many/#", 1)
 	seen := make(map[string]bool)

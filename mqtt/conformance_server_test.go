@@ -27,21 +27,26 @@ type server struct {
 // start starts a server that is stopped when the test ends. change may change its configuration first.
 func start(t testing.TB, change ...func(*mqtt.Config)) *server {
 	t.Helper()
-	s := &server{cfg: mqtt.DefaultConfig(), spool: spool.DefaultConfig()}
-	s.cfg.Listeners = []mqtt.ListenerConfig{
-		{Name: "tcp", Type: mqtt.ListenerTCP, Address: "127.0.0.1:0"},
-		{Name: "ws", Type: mqtt.ListenerWebSocket, Address: "127.0.0.1:0", Path: "/mqtt"},
-	}
-	s.spool.Dir = filepath.Join(t.TempDir(), "spool")
-	s.spool.Journal.FileSize = 1 << 20
-	// One partition: what different publishers send has one order too, and a later message proves that an earlier one
-	// does not come.
-	s.spool.Streams = []spool.StreamConfig{{Name: spool.DefaultStream, Partitions: 1}}
+	s := newServer(filepath.Join(t.TempDir(), "spool"))
 	for _, f := range change {
 		f(&s.cfg)
 	}
 	s.run(t)
 	t.Cleanup(func() { s.stop(t) })
+	return s
+}
+
+func newServer(dir string) *server {
+	s := &server{cfg: mqtt.DefaultConfig(), spool: spool.DefaultConfig()}
+	s.cfg.Listeners = []mqtt.ListenerConfig{
+		{Name: "tcp", Type: mqtt.ListenerTCP, Address: "127.0.0.1:0"},
+		{Name: "ws", Type: mqtt.ListenerWebSocket, Address: "127.0.0.1:0", Path: "/mqtt"},
+	}
+	s.spool.Dir = dir
+	s.spool.Journal.FileSize = 1 << 20
+	// One partition: what different publishers send has one order too, and a later message proves that an earlier one
+	// does not come.
+	s.spool.Streams = []spool.StreamConfig{{Name: spool.DefaultStream, Partitions: 1}}
 	return s
 }
 

@@ -84,6 +84,9 @@ func (c *Client) Next() packets.Packet {
 	return pk
 }
 
+// TryNext returns the next packet, or the error of the connection, os.ErrDeadlineExceeded when nothing comes in time.
+func (c *Client) TryNext(wait time.Duration) (packets.Packet, error) { return c.read(wait) }
+
 // Expect returns the next packet, which must be of the type.
 func (c *Client) Expect(kind byte) packets.Packet {
 	c.t.Helper()
