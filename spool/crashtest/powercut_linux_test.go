@@ -1,0 +1,126 @@
+package crashtest
+
+import (
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+func rounds() int {
+	if os.Getenv("FOREBAY_CRASH") == "long" {
+		return 30
+	}
+	return 3
+}
+
+const (
+	mib         = 1 << 20
+	imageRounds = 8         // with the same image: the log start may not move, and the disk not fill
+	xfsSize     = 320 * mib // mkfs.xfs makes nothing below 300 MiB
+)
+
+func TestPowerCutKeepsWhatWasAcknowledgedExt4(t *testing.T) { powerCuts(t, newRig(t, "ext4", 256*mib)) }
+
+func TestPowerCutKeepsWhatWasAcknowledgedXFS(t *testing.T) { powerCuts(t, newRig(t, "xfs", xfsSize)) }
+
+func powerCuts(t *testing.T, r *rig) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	l := newLedger()
+	for round := range rounds() {
+		if round > 0 && round%imageRounds == 0 {
+			finish(t, r, l)
+			r.format()
+			l = newLedger()
+		}
+		before := l.acks
+		cutOnce(t, r, l, rnd)
+		t.Logf("round %d: %d acknowledged, then cut", round, l.acks-before)
+	}
+	finish(t, r, l)
+}
+
+// cutOnce runs a child until a random moment right after an acknowledgement (now and then: at any moment, also while it
+// opens), and cuts the power.
+func cutOnce(t *testing.T, r *rig, l *ledger, rnd *rand.Rand) {
+	t.Helper()
+	mode := modeAppend
+	acks, limit := 1+rnd.IntN(20_000), 20*time.Second
+	switch rnd.IntN(4) {
+	case 0:
+		acks, limit = 1<<30, time.Duration(rnd.IntN(400))*time.Millisecond
+	case 1:
+		mode, acks, limit = modePaced, 1+rnd.IntN(3000), 4*time.Second
+	}
+	runUntil(t, r, l, mode, acks, limit)
+	if len(l.faults) > 0 {
+		t.Fatalf("after a power cut:\n\t%s", strings.Join(l.faults, "\n\t"))
+	}
+}
+
+func runUntil(t *testing.T, r *rig, l *ledger, mode string, acks int, limit time.Duration) {
+	t.Helper()
+	r.mount()
+	l.begin()
+	p := r.start(mode)
+	stopAt := l.acks + acks
+	p.read(limit, func(line string) bool {
+		l.line(line)
+		return l.acks >= stopAt || len(l.faults) > 0
+	})
+	if err := p.stop(l.line); err != nil {
+		t.Fatalf("%v; faults %v; log of the child:\n%s", err, l.faults, p.logText())
+	}
+	r.cut(p.kill)
+	if len(l.faults) > 0 {
+		t.Logf("log of the child:\n%s", p.logText())
+	}
+}
+
+// finish opens the spool once more and closes it in order.
+func finish(t *testing.T, r *rig, l *ledger) {
+	t.Helper()
+	r.mount()
+	l.begin()
+	p := r.start(modeRead)
+	p.read(time.Minute, func(line string) bool { l.line(line); return false })
+	if err := p.wait(); err != nil || !l.complete || len(l.faults) > 0 {
+		t.Fatalf("last start: %v, complete: %v\n\t%s\nlog of the child:\n%s", err, l.complete, strings.Join(l.faults, "\n\t"), p.logText())
+	}
+	r.unmount()
+	n := 0
+	for _, log := range l.found {
+		n += len(log)
+	}
+	t.Logf("%d acknowledged records in all, %d found", l.acks, n)
+	_ = os.Remove(r.image)
+}
+
+// TestPowerCutFindsEarlyAcknowledgement shows that the rig sees what it looks for: a child that acknowledges before its
+// sync loses records.
+func TestPowerCutFindsEarlyAcknowledgement(t *testing.T) {
+	r := newRig(t, "ext4", 256*mib)
+	l := newLedger()
+	runUntil(t, r, l, modePaced+" "+modeLie, 300, 20*time.Second)
+	if l.acks < 300 {
+		t.Fatalf("only %d acknowledgements: %v", l.acks, l.faults)
+	}
+	r.mount()
+	l.begin()
+	p := r.start(modeRead)
+	p.read(time.Minute, func(line string) bool { l.line(line); return l.complete })
+	p.kill()
+	if !l.complete {
+		t.Fatalf("the spool does not open after its journal lost what was not synced:\n%v\n%s", l.faults, p.logText())
+	}
+	for _, f := range l.faults {
+		if strings.Contains(f, "are lost") {
+			t.Logf("seen as it should be: %s", f)
+			return
+		}
+	}
+	t.Fatalf("%d records were acknowledged without a sync, and the power cut lost none: this rig shows nothing; faults: %v", l.acks, l.faults)
+}
