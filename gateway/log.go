@@ -13,12 +13,20 @@ import (
 
 // NewLogger writes to w what cfg asks for. Repeats of a message are throttled, see throttle.
 func NewLogger(cfg config.Log, w io.Writer) *slog.Logger {
-	opts := &slog.HandlerOptions{Level: cfg.Level.Slog()}
+	opts := &slog.HandlerOptions{Level: cfg.Level.Slog(), ReplaceAttr: readable}
 	var h slog.Handler = slog.NewTextHandler(w, opts)
 	if cfg.Format == config.FormatJSON {
 		h = slog.NewJSONHandler(w, opts)
 	}
 	return slog.New(newThrottle(h))
+}
+
+// readable writes durations as "37ms" in JSON too, where slog has nanoseconds without saying so.
+func readable(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.StringValue(a.Value.Duration().String())
+	}
+	return a
 }
 
 const (

@@ -65,7 +65,7 @@ func TestLoggerFormats(t *testing.T) {
 	log := NewLogger(config.Log{Level: config.LevelWarn, Format: config.FormatJSON}, &out)
 	log.Info("not written")
 	log.With("component", "spool").Warn("spool is full", slog.Duration("for", time.Second))
-	if got := out.String(); !strings.HasPrefix(got, `{"time":`) || !strings.Contains(got, `"component":"spool"`) || strings.Contains(got, "not written") {
+	if got := out.String(); !strings.HasPrefix(got, `{"time":`) || !strings.Contains(got, `"component":"spool"`) || !strings.Contains(got, `"for":"1s"`) || strings.Contains(got, "not written") {
 		t.Errorf("got %s", got)
 	}
 }

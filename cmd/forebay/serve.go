@@ -22,7 +22,10 @@ func newServe() *cobra.Command {
 the spool is closed. A second signal ends it at once; nothing that was acknowledged is lost by that.
 
 Values come from the file, then the environment (FOREBAY_SPOOL_MAX_SIZE sets spool.max_size), then flags; the later wins.
-The line "serving" of the log has the addresses of all listeners, also when the configuration asks for free ports.`,
+The line "serving" of the log has the addresses of all listeners, also when the configuration asks for free ports.
+
+Exit codes: 0 stopped in order; 1 not started; 2 the command line or the configuration is wrong; 3 a part did not stop before its
+deadline; 130 or 143 ended by a second signal.`,
 		Args: cobra.NoArgs,
 	}
 	flags := config.AddFlags(cmd.Flags())
