@@ -75,6 +75,9 @@ func newMetrics(reg prometheus.Registerer, s *Spool) *metrics {
 }
 
 func (m *metrics) unregister() {
+	if m == nil {
+		return
+	}
 	for _, c := range m.all {
 		m.reg.Unregister(c)
 	}
@@ -100,7 +103,7 @@ type collector struct {
 
 	disk, maxSize, free, full, queue, tail, unapplied, quarantined, clockStep *prometheus.Desc
 
-	bytes, segments, streamFull, appended, expired, dropped, records *prometheus.Desc
+	bytes, segments, streamFull, appended, expired, skipped, dropped, records *prometheus.Desc
 }
 
 func newCollector(s *Spool) *collector {
@@ -122,7 +125,8 @@ func newCollector(s *Spool) *collector {
 		segments:    d("stream_segments", "Segments of a stream.", "stream"),
 		streamFull:  d("stream_full", "1 while a stream is at its own max_size.", "stream"),
 		appended:    d("appended_records_total", "Records made durable.", "stream"),
-		expired:     d("expired_records_total", "Records that were left out or removed because their time was over.", "stream"),
+		expired:     d("expired_records_total", "Records that left the disk with their time over.", "stream"),
+		skipped:     d("skipped_records_total", "Records left out for a reader because their time was over.", "stream"),
 		dropped:     d("dropped_records_total", "Records lost by policy or damage, and those rejected.", "stream", "reason"),
 		records:     d("stream_records", "Offsets that a stream keeps.", "stream"),
 	}
@@ -131,7 +135,7 @@ func newCollector(s *Spool) *collector {
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.disk, c.maxSize, c.free, c.full, c.queue, c.tail, c.unapplied, c.quarantined, c.clockStep,
-		c.bytes, c.segments, c.streamFull, c.appended, c.expired, c.dropped, c.records,
+		c.bytes, c.segments, c.streamFull, c.appended, c.expired, c.skipped, c.dropped, c.records,
 	} {
 		ch <- d
 	}
@@ -160,6 +164,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(c.streamFull, bit(s.Full), s.Name)
 		counter(c.appended, s.Appended, s.Name)
 		counter(c.expired, s.Expired, s.Name)
+		counter(c.skipped, s.Skipped, s.Name)
 		for reason, n := range s.Dropped {
 			counter(c.dropped, n, s.Name, reason)
 		}

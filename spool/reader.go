@@ -167,7 +167,7 @@ func (r *Reader) batch(first, next Offset, recs []Record, minExpiry int64) Batch
 			b.Records = append(b.Records, recs[i])
 		}
 	}
-	r.p.countExpired(first, next, b.Expired)
+	r.p.st.skipped.Add(uint64(b.Expired))
 	return b
 }
 

@@ -69,7 +69,7 @@ func (s *Spool) takeDirectory() error {
 	}
 	s.lock = lock
 	for _, dir := range []string{"seg", "quarantine", "journal"} {
-		if err := vfs.OS.MkdirAll(s.path(dir), 0o750); err != nil {
+		if err := errors.Join(s.fs.MkdirAll(s.path(dir), 0o750), vfs.OS.MkdirAll(s.path(dir), 0o750)); err != nil {
 			return err
 		}
 	}
@@ -492,7 +492,6 @@ func (r *recovery) finish() error {
 	for _, st := range s.streams {
 		for _, p := range st.parts {
 			st.moveStart(p)
-			p.expiredM = p.start
 		}
 	}
 	if err := s.meta.load(cursorSpace, func(name string, v []byte) error {

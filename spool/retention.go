@@ -302,6 +302,13 @@ func (s *Spool) forget(f *segmentFile, reason string) (records uint64) {
 		}
 		floors[i] = max(r.First, o)
 	}
+	now := s.clock.now()
+	_, _ = f.with(func(seg *segment.Segment) error {
+		in := seg.Info()
+		live, _ := in.Expiry.Live(now)
+		st.expired.Add(in.Records - min(live, in.Records))
+		return nil
+	})
 	st.remove(f)
 	for i, r := range ranges {
 		p := st.parts[r.Partition]
@@ -311,8 +318,6 @@ func (s *Spool) forget(f *segmentFile, reason string) (records uint64) {
 			undelivered = uint64(r.Next - floors[i])
 		}
 		switch reason {
-		case gapExpired:
-			p.countExpired(r.First, r.Next, int(r.Next-r.First))
 		case GapDropped:
 			st.dropped[dropOldest].Add(undelivered)
 		case GapDamaged:
@@ -393,11 +398,12 @@ func (s *Spool) rewrite(ctx context.Context, f *segmentFile, now int64) error {
 	if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	before := f.bytes.Load()
+	before, had, kept := f.bytes.Load(), uint64(0), uint64(0)
 	found, err := f.with(func(seg *segment.Segment) error {
-		_, err := seg.Rewrite(ctx, tmp, s.segmentOptions(f.st, f.seq), indexBody, func(b segment.Batch) (segment.Batch, bool, error) {
+		in, err := seg.Rewrite(ctx, tmp, s.segmentOptions(f.st, f.seq), indexBody, func(b segment.Batch) (segment.Batch, bool, error) {
 			return withoutExpired(b, now)
 		})
+		had, kept = seg.Info().Records, in.Records
 		return err
 	})
 	if err != nil || !found {
@@ -407,6 +413,7 @@ func (s *Spool) rewrite(ctx context.Context, f *segmentFile, now int64) error {
 	if err := s.replaceFile(f, tmp); err != nil {
 		return err
 	}
+	f.st.expired.Add(had - kept)
 	f.catalogued.Store(false)
 	s.log.Info("segment rewritten without expired records", "stream", f.st.name, "segment", f.seq, "bytes", f.bytes.Load(), "before", before)
 	return nil

@@ -43,7 +43,9 @@ func (s *Spool) diskUsed() int64 {
 	return n
 }
 
-func (s *Spool) journalBytes() int64 { return dirBytes(s.path("journal")) }
+func (s *Spool) journalBytes() int64 {
+	return int64(s.journal.Stats().Files) * int64(s.cfg.Journal.FileSize)
+}
 
 // checkRoom sets or clears full, and wakes those who wait for it.
 func (s *Spool) checkRoom() {

@@ -103,7 +103,7 @@ type Spool struct {
 	onGroupMu sync.Mutex
 	onGroup   []func()
 
-	materialiseMu sync.Mutex       // held while records move to segments
+	materialiseMu sync.Mutex       // held while records move to segments. Taken after cleanMu
 	metaChanges   []pendingChanges // taken from the tail, not yet in meta.db; guarded by materialiseMu
 	metaApplied   uint64           // likewise
 	metaWritten   int64            // likewise, time
@@ -147,6 +147,7 @@ func Open(cfg Config, opts Options) (*Spool, error) {
 	}
 	s := newSpool(cfg, opts.withDefaults())
 	if err := s.recover(opts.withDefaults()); err != nil {
+		s.metrics.unregister()
 		return nil, errors.Join(fmt.Errorf("spool: open %s: %w", cfg.Dir, err), s.release())
 	}
 	s.start()

@@ -27,7 +27,8 @@ type StreamStats struct {
 	Full       bool
 	Partitions []PartitionStats
 	Appended   uint64            // records made durable by this process
-	Expired    uint64            // records left out or removed because their time was over
+	Expired    uint64            // records that left the disk with their time over, each once
+	Skipped    uint64            // records left out for a reader because their time was over, for each reader
 	Dropped    map[string]uint64 // by reason: drop_oldest, drop_new, damaged; rejected ones were never taken
 }
 
@@ -63,7 +64,7 @@ func (s *Spool) Stats() Stats {
 func (st *stream) stats() StreamStats {
 	ss := StreamStats{
 		Name: st.name, Bytes: st.bytes.Load(), Segments: len(st.segments()), Full: st.full.Load(),
-		Appended: st.appended.Load(), Expired: st.expired.Load(), Dropped: make(map[string]uint64),
+		Appended: st.appended.Load(), Expired: st.expired.Load(), Skipped: st.skipped.Load(), Dropped: make(map[string]uint64),
 	}
 	for reason, name := range dropReasons {
 		ss.Dropped[name] = st.dropped[reason].Load()

@@ -22,7 +22,8 @@ type stream struct {
 	bytes atomic.Int64 // on disk, including what waits for its removal
 
 	appended atomic.Uint64
-	expired  atomic.Uint64
+	expired  atomic.Uint64 // left the disk, their time being over
+	skipped  atomic.Uint64 // left out for a reader, their time being over; counted for each reader
 	dropped  [len(dropReasons)]atomic.Uint64
 }
 
@@ -110,7 +111,6 @@ type partition struct {
 	applied  Offset   // everything below is in a segment, or gone. chunks hold everything from here on
 	lost     []lostRange
 	wake     chan struct{} // closed at the next publish; nil when nobody waits
-	expiredM Offset        // records below are counted as expired if they are
 	raw      int64         // bytes appended by this process
 
 	pending *section // guarded by Spool.mu: the section of the group that is being filled, nil when it has none
@@ -153,21 +153,4 @@ func (p *partition) addLostLocked(l lostRange) {
 	if len(p.lost) > maxLost {
 		p.lost = append(p.lost[:0], p.lost[len(p.lost)-maxLost:]...)
 	}
-}
-
-// countExpired counts the n expired records of [first, next) once, however many readers meet them.
-func (p *partition) countExpired(first, next Offset, n int) {
-	if n == 0 {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if next <= p.expiredM {
-		return
-	}
-	if first < p.expiredM && next > first { // part of it was counted: the share that is new
-		n = int(uint64(n) * uint64(next-p.expiredM) / uint64(next-first))
-	}
-	p.expiredM = next
-	p.st.expired.Add(uint64(n))
 }
