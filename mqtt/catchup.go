@@ -1,7 +1,9 @@
 package mqtt
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -120,11 +122,9 @@ func (s *session) feedLocked() *feed {
 }
 
 func (s *session) acceptLocked(lane int, rec *spool.Record, enc *encoder) bool {
-	if len(s.skip) > 0 {
-		at := place{int32(lane), rec.Offset}
-		if _, ok := s.skip[at]; ok {
-			delete(s.skip, at)
-			return true
+	if len(s.again) > 0 {
+		if pid, ok := s.again[place{int32(lane), rec.Offset}]; ok {
+			return s.sendDeferredLocked(lane, pid, rec, enc)
 		}
 	}
 	h, ok := combine(s, lane, rec, s.matchingLocked(rec.Topic))
@@ -132,6 +132,32 @@ func (s *session) acceptLocked(lane int, rec *spool.Record, enc *encoder) bool {
 		return true
 	}
 	return s.roomLocked() && s.sendLocked(int32(lane), rec, h, enc)
+}
+
+// sendDeferredLocked sends a delivery of before the restart again, with the identifier that it had.
+func (s *session) sendDeferredLocked(lane int, pid uint16, rec *spool.Record, enc *encoder) bool {
+	fl := s.flights.find(pid)
+	if fl != nil && fl.state == flightDeferred {
+		if s.flights.window >= s.limit {
+			return false
+		}
+		h, _ := combine(s, lane, rec, s.matchingLocked(rec.Topic))
+		h.qos = fl.qos
+		packet, at := enc.encode(s.conn.peer.Version, h)
+		state := flightSent
+		switch {
+		case s.tooLarge(s.conn, packet):
+		case len(s.held) > 0: // it must not overtake what came before it on its lane
+			s.held = append(s.held, held{rec: *rec, how: h, pid: pid, size: len(packet), ready: true, dup: true})
+			s.heldBytes += len(packet)
+			state = flightPending
+		case !s.conn.out.message(packet, at, pid, true, s.srv.outputLimit):
+			return false
+		}
+		s.flights.set(fl, state)
+	}
+	delete(s.again, place{int32(lane), rec.Offset})
+	return true
 }
 
 const manySubscriptions = 8 // above it a session's own index is faster than trying its filters
@@ -208,6 +234,7 @@ func (s *session) resend(c *conn, enc *encoder) bool {
 	})
 	s.mu.Unlock()
 
+	inLogOrder(list)
 	var f fetcher
 	defer f.close()
 	for _, fl := range list {
@@ -224,6 +251,22 @@ func (s *session) resend(c *conn, enc *encoder) bool {
 		}
 	}
 	return true
+}
+
+// inLogOrder puts deliveries that come in the order of their identifiers into the order of their records, where the two
+// differ: after a restart, records whose identifiers were lost have newer identifiers than some that follow them.
+func inLogOrder(list []flight) {
+	last := make(map[int32]spool.Offset)
+	for i := range list {
+		fl := &list[i]
+		if fl.lane != noLane && fl.off < last[fl.lane] {
+			slices.SortStableFunc(list, func(a, b flight) int {
+				return cmp.Or(cmp.Compare(a.lane, b.lane), cmp.Compare(a.off, b.off))
+			})
+			return
+		}
+		last[fl.lane] = fl.off
+	}
 }
 
 func (s *session) resendOne(c *conn, was flight, rec *spool.Record, enc *encoder) bool {

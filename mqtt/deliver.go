@@ -195,6 +195,7 @@ type held struct {
 	size  int
 	pid   uint16
 	ready bool
+	dup   bool
 }
 
 // promise makes the identifier of a QoS 2 delivery durable and then sends it: after a crash the same record has the same
@@ -238,7 +239,7 @@ func (s *session) sendHeldLocked() {
 		c.out.control(func(b []byte) []byte {
 			start := len(b)
 			b = append(b, packet...)
-			wire.PatchPublish(b[start:], at, h.pid, false)
+			wire.PatchPublish(b[start:], at, h.pid, h.dup)
 			return b
 		})
 		s.flights.set(fl, flightSent)
@@ -275,7 +276,7 @@ func (s *session) unholdLocked() {
 		h := &s.held[i]
 		fl := s.flights.find(h.pid)
 		if fl != nil && fl.state == flightPending && (h.ready || fl.qos == 1) {
-			fl.fresh = true
+			fl.fresh = !h.dup
 			s.flights.set(fl, flightSent)
 		}
 	}

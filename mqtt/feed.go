@@ -58,6 +58,9 @@ type feeder interface {
 	// schedule the owner when there is.
 	acceptLocked(lane int, rec *spool.Record, enc *encoder) bool
 
+	// passedLocked is told that everything on the lane below next has been read.
+	passedLocked(lane int, next spool.Offset)
+
 	name() string
 }
 
@@ -132,6 +135,7 @@ func (f *feed) step(srv *Server, o feeder, lane int, enc *encoder) (done, parked
 	}
 	if !f.live[lane] {
 		f.next[lane] = max(f.next[lane], end)
+		o.passedLocked(lane, f.next[lane])
 	}
 	return false, false
 }

@@ -27,6 +27,7 @@ const noLane = -1
 //	QoS 1:                   sent ──PUBACK──▶ done
 //	QoS 2: pending ─durable▶ sent ──PUBREC──▶ received ─durable▶ released ──PUBCOMP──▶ completed ─checkpoint▶ done
 //	resumed session:         sent ▶ resend ▶ sent,  released ▶ resendRelease ▶ released
+//	restarted gateway:       sent, above the position ▶ deferred ▶ sent
 type flightState byte
 
 const (
@@ -36,6 +37,7 @@ const (
 	flightReleased                         // PUBREL is sent
 	flightResend                           // PUBLISH has to be sent again on this connection
 	flightResendRelease                    // PUBREL has to be sent again on this connection
+	flightDeferred                         // after a restart: sent again when the feed reads its record once more
 	flightCompleted                        // PUBCOMP came; the identifier is used again once its durable deletion is queued
 	flightDone
 )

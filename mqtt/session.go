@@ -44,7 +44,7 @@ type session struct {
 
 	held      []held // deliveries that wait for a durable packet identifier, in the order of sending
 	heldBytes int
-	skip      map[place]struct{} // deliveries in flight at or above feed.next, after a restart only
+	again     map[place]uint16 // deliveries in flight above the position, after a restart: record → identifier
 
 	retained []retainedJob // retained messages that SUBSCRIBEs still have to get
 
@@ -385,15 +385,35 @@ func (s *session) restoreFlight(fl flight, topic string) {
 	s.flights.count(fl.state, 1)
 }
 
-// restored puts the deliveries of a restart in order and remembers those that the position has not passed.
+// restored puts the deliveries of a restart in order. Those that the position has not passed wait until the feed reads
+// their records again: between them may be QoS 1 messages whose identifiers no checkpoint has, and which would otherwise
+// come after them.
 func (s *session) restored() {
 	s.flights.sort()
 	s.flights.all(func(fl *flight) {
-		if fl.lane != noLane && s.feed != nil && fl.off >= s.feed.next[fl.lane] {
-			if s.skip == nil {
-				s.skip = make(map[place]struct{})
-			}
-			s.skip[place{fl.lane, fl.off}] = struct{}{}
+		if fl.lane == noLane || s.feed == nil || fl.off < s.feed.next[fl.lane] {
+			return
+		}
+		if s.again == nil {
+			s.again = make(map[place]uint16)
+		}
+		s.again[place{fl.lane, fl.off}] = fl.pid // its record is not to be taken for a new one
+		if fl.state == flightSent {
+			s.flights.mark(fl, flightDeferred)
 		}
 	})
+}
+
+// passedLocked is told that the feed has read a lane up to next: what was deferred below it is not in the log any more.
+func (s *session) passedLocked(lane int, next spool.Offset) {
+	for at, pid := range s.again {
+		if int(at.lane) != lane || at.off >= next {
+			continue
+		}
+		delete(s.again, at)
+		if fl := s.flights.find(pid); fl != nil && fl.state == flightDeferred {
+			s.flights.set(fl, flightResend)
+			s.srv.catchUp.schedule(s)
+		}
+	}
 }

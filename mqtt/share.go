@@ -219,6 +219,8 @@ func (g *group) acceptLocked(lane int, rec *spool.Record, enc *encoder) bool {
 	return ok
 }
 
+func (g *group) passedLocked(int, spool.Offset) {}
+
 // serve hands out first what members left behind, then what the group is behind.
 func (g *group) serve(enc *encoder) bool {
 	g.starved.Store(true)
