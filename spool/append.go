@@ -238,6 +238,8 @@ func (s *Spool) openGroupLocked(size int) *group {
 // sealGroup ends the filling of g: later entries find no section of it.
 func (s *Spool) sealGroup(g *group) {
 	for _, sec := range g.sections[:g.lastUse] {
-		sec.p.pending = nil
+		if sec.p.pending == sec { // a later group may have its own already
+			sec.p.pending = nil
+		}
 	}
 }

@@ -17,5 +17,3 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(m.Run())
 }
-
-func runChild() bool { return false }

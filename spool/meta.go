@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"syscall"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -100,6 +101,10 @@ func metaError(path string, err error) error {
 	if errors.Is(err, bolterrors.ErrTimeout) {
 		return fmt.Errorf("%s: %w", path, ErrInUse)
 	}
+	var errno syscall.Errno
+	if !errors.As(err, &errno) { // what the system does not say, bbolt says of the file: "file size too small"
+		return &CorruptionError{Where: path, Detail: err.Error()}
+	}
 	return err
 }
 
@@ -115,10 +120,14 @@ func guard(what string, fn func() error) (err error) {
 }
 
 func (m *meta) init() error {
+	made := false
+	if err := m.db.View(func(tx *bolt.Tx) error { made = tx.Bucket(bucketMeta) != nil; return nil }); err != nil {
+		return err
+	}
+	if made {
+		return m.checkFormat() // before anything is written: a newer format is not touched
+	}
 	if err := m.db.Update(func(tx *bolt.Tx) error {
-		if b := tx.Bucket(bucketMeta); b != nil {
-			return nil
-		}
 		for _, name := range [][]byte{bucketMeta, bucketPartitions, bucketSegments, bucketSpaces} {
 			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 				return err

@@ -282,4 +282,3 @@ func copyDir(t testing.TB, from, to string) {
 		t.Fatal(err)
 	}
 }
-

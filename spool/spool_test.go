@@ -224,3 +224,33 @@ func TestAppendAfterCloseIsRefused(t *testing.T) {
 		t.Errorf("append: %v", err)
 	}
 }
+
+func TestGroupsThatQueueBehindEachOtherKeepOffsetsDense(t *testing.T) {
+	cfg := smallConfig(t.TempDir(), oneStream(nil))
+	s := mustOpen(t, cfg, Options{})
+	gate := make(chan struct{})
+	if err := s.Append(t.Context(), Entry{Record: testRecord(0), Done: completionFunc(func(*Record, error) { <-gate })}); err != nil {
+		t.Fatal(err)
+	}
+	// While the committer stands still, several groups fill up.
+	const n = 200
+	var last waiter
+	for i := 1; i < n; i++ {
+		r := testRecord(i)
+		r.Payload = append(r.Payload, make([]byte, 4<<10)...)
+		last = newWaiter()
+		if err := s.Append(t.Context(), Entry{Record: r, Done: last}); err != nil {
+			t.Fatal(err)
+		}
+		if i == n/2 {
+			close(gate)
+		}
+	}
+	if err := <-last; err != nil {
+		t.Fatal(err)
+	}
+	got, _ := readAll(t, s, DefaultStream, 0, 0)
+	if _, end := s.Bounds(DefaultStream, 0); len(got) != n || end != n {
+		t.Errorf("%d records, end %d", len(got), end)
+	}
+}

@@ -104,14 +104,14 @@ type partition struct {
 	st  *stream
 	num int
 
-	mu       sync.RWMutex
-	chunks   []*chunk // the tail, ascending and without holes
-	start    Offset   // log start: nothing below it can be read
-	end      Offset   // durable log end; == the Next of the last chunk when there is one
-	applied  Offset   // everything below is in a segment, or gone. chunks hold everything from here on
-	lost     []lostRange
-	wake     chan struct{} // closed at the next publish; nil when nobody waits
-	raw      int64         // bytes appended by this process
+	mu      sync.RWMutex
+	chunks  []*chunk // the tail, ascending and without holes
+	start   Offset   // log start: nothing below it can be read
+	end     Offset   // durable log end; == the Next of the last chunk when there is one
+	applied Offset   // everything below is in a segment, or gone. chunks hold everything from here on
+	lost    []lostRange
+	wake    chan struct{} // closed at the next publish; nil when nobody waits
+	raw     int64         // bytes appended by this process
 
 	pending *section // guarded by Spool.mu: the section of the group that is being filled, nil when it has none
 }

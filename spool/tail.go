@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"fmt"
 	"sync"
 )
 
@@ -45,6 +46,9 @@ const (
 func (t *tail) publish(p *partition, recs []Record, bytes int64, minExpiry int64) (kept bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if recs[0].Offset != p.end {
+		panic(fmt.Sprintf("BUG: %s/%d: publish of offset %d at the end %d", p.st.name, p.num, recs[0].Offset, p.end))
+	}
 	if n := len(p.chunks); n > 0 && len(recs) < chunkRecords/4 {
 		if c := p.chunks[n-1]; c.next() == p.end && len(c.records)+len(recs) <= chunkRecords && c.bytes+bytes <= chunkBytes {
 			c.records = append(c.records, recs...)

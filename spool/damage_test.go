@@ -1,0 +1,328 @@
+package spool
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/forebay-gateway/forebay/spool/vfs"
+	"github.com/forebay-gateway/forebay/spool/vfs/vfstest"
+)
+
+// threeSegments is a closed spool of 300 records in three sealed segments and 100 in the active one, and a cursor.
+func threeSegments(t *testing.T) (Config, []string) {
+	cfg := smallConfig(t.TempDir(), oneStream(nil))
+	s := mustOpen(t, cfg, Options{})
+	if _, err := s.OpenCursor("route", DefaultStream, CursorOptions{Protect: true}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		putMany(t, s, i*100, (i+1)*100)
+		rollAll(t, s)
+	}
+	putMany(t, s, 300, 400)
+	put(t, s, Entry{Changes: []Change{{"a", "k", []byte("v")}}})
+	mustClose(t, s)
+	files, err := filepath.Glob(filepath.Join(cfg.Dir, "seg", DefaultStream, "*.db"))
+	if err != nil || len(files) != 4 {
+		t.Fatalf("segments %v, %v", files, err)
+	}
+	return cfg, files
+}
+
+func quarantined(t *testing.T, cfg Config) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(cfg.Dir, "quarantine", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+func TestMissingSegmentIsAGap(t *testing.T) {
+	cfg, files := threeSegments(t)
+	if err := os.Remove(files[1]); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second start remembers
+		s := mustOpen(t, cfg, Options{})
+		got, gaps := readAll(t, s, DefaultStream, 0, 0)
+		if len(gaps) != 1 || gaps[0] != (Gap{100, 200, GapDamaged}) {
+			t.Errorf("gaps %v", gaps)
+		}
+		wantPayloads(t, got[:100], 0, 100)
+		wantPayloads(t, got[100:], 200, 400)
+		mustClose(t, s)
+	}
+}
+
+func TestTruncatedSegmentIsSetAside(t *testing.T) {
+	cfg, files := threeSegments(t)
+	if err := os.Truncate(files[1], 5000); err != nil {
+		t.Fatal(err)
+	}
+	s := mustOpen(t, cfg, Options{})
+	got, gaps := readAll(t, s, DefaultStream, 0, 0)
+	if len(gaps) != 1 || gaps[0] != (Gap{100, 200, GapDamaged}) || len(got) != 300 {
+		t.Errorf("%d records, gaps %v", len(got), gaps)
+	}
+	if q := quarantined(t, cfg); len(q) != 1 {
+		t.Errorf("quarantine %v", q)
+	}
+	putMany(t, s, 400, 500)
+	if _, end := s.Bounds(DefaultStream, 0); end != 500 {
+		t.Errorf("end %d", end)
+	}
+}
+
+func TestDamagedActiveSegmentComesBackFromTheJournal(t *testing.T) {
+	cfg, files := threeSegments(t)
+	if err := os.Truncate(files[3], 5000); err != nil {
+		t.Fatal(err)
+	}
+	s := mustOpen(t, cfg, Options{})
+	got, gaps := readAll(t, s, DefaultStream, 0, 0)
+	// The journal has not been recycled yet: nothing is lost at all.
+	if len(gaps) != 0 {
+		t.Errorf("gaps %v", gaps)
+	}
+	wantPayloads(t, got, 0, 400)
+}
+
+func TestLostActiveSegmentAndJournalNeverGiveAnOffsetTwice(t *testing.T) {
+	cfg, files := threeSegments(t)
+	if err := errors.Join(os.Remove(files[3]), os.RemoveAll(filepath.Join(cfg.Dir, "journal"))); err != nil {
+		t.Fatal(err)
+	}
+	s := mustOpen(t, cfg, Options{})
+	if _, end := s.Bounds(DefaultStream, 0); end != 400 {
+		t.Fatalf("end %d", end)
+	}
+	putMany(t, s, 400, 450)
+	put(t, s, Entry{Changes: []Change{{"a", "k2", []byte("v2")}}})
+	mustClose(t, s)
+	s = mustOpen(t, cfg, Options{})
+	got, gaps := readAll(t, s, DefaultStream, 0, 0)
+	if len(gaps) != 1 || gaps[0] != (Gap{300, 400, GapDamaged}) || len(got) != 350 {
+		t.Errorf("%d records, gaps %v", len(got), gaps)
+	}
+	n := 0
+	if err := s.Load("a", func(string, []byte) error { n++; return nil }); err != nil || n != 2 {
+		t.Errorf("%d keys, %v: a change after the loss of the journal was taken for an old one", n, err)
+	}
+}
+
+func TestDamagedMetaIsRebuilt(t *testing.T) {
+	for name, damage := range map[string]func(t *testing.T, path string){
+		"empty pages": func(t *testing.T, path string) {
+			if err := os.WriteFile(path, make([]byte, 32<<10), 0o640); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"cut": func(t *testing.T, path string) {
+			if err := os.Truncate(path, 6000); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"noise": func(t *testing.T, path string) {
+			b, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := 8192; i < len(b); i += 7 {
+				b[i] ^= 0x5a
+			}
+			if err := os.WriteFile(path, b, 0o640); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg, _ := threeSegments(t)
+			damage(t, filepath.Join(cfg.Dir, "meta.db"))
+			log, logger := logTo(t)
+			s := mustOpen(t, cfg, Options{Logger: logger})
+			got, gaps := readAll(t, s, DefaultStream, 0, 0)
+			wantPayloads(t, got, 0, 400)
+			if len(gaps) != 0 {
+				t.Errorf("gaps %v", gaps)
+			}
+			if !log.contains("meta.db is damaged") || len(quarantined(t, cfg)) != 1 {
+				t.Error("nothing was said or kept")
+			}
+			putMany(t, s, 400, 500)
+			mustClose(t, s)
+			s = mustOpen(t, cfg, Options{})
+			got, _ = readAll(t, s, DefaultStream, 0, 0)
+			wantPayloads(t, got, 0, 500)
+		})
+	}
+}
+
+func TestBitFlipCostsOneBatch(t *testing.T) {
+	cfg := smallConfig(t.TempDir(), oneStream(nil))
+	cfg.Segment.Codec = "none"
+	s := mustOpen(t, cfg, Options{})
+	for i := range 1000 { // about eight batches
+		r := testRecord(i)
+		r.Payload = fmt.Appendf(nil, "value %d %s", i, strings.Repeat("x", 1000))
+		if err := s.Append(t.Context(), Entry{Record: r}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(t, s, Entry{Record: testRecord(1000)})
+	rollAll(t, s)
+	mustClose(t, s)
+	files, _ := filepath.Glob(filepath.Join(cfg.Dir, "seg", DefaultStream, "*.db"))
+	flip(t, files[0], []byte("value 400 "))
+
+	s = mustOpen(t, cfg, Options{})
+	got, gaps := readAll(t, s, DefaultStream, 0, 0)
+	if len(gaps) != 1 || gaps[0].Reason != GapDamaged || gaps[0].From > 400 || gaps[0].To <= 400 || gaps[0].To-gaps[0].From > 300 {
+		t.Fatalf("gaps %v", gaps)
+	}
+	if lost := int(gaps[0].To - gaps[0].From); len(got)+lost != 1001 {
+		t.Errorf("%d records, %d lost", len(got), lost)
+	}
+	if q := quarantined(t, cfg); len(q) != 1 {
+		t.Errorf("quarantine %v", q)
+	}
+	mustClose(t, s)
+	s = mustOpen(t, cfg, Options{})
+	again, gaps2 := readAll(t, s, DefaultStream, 0, 0)
+	if len(again) != len(got) || len(gaps2) != 1 || gaps2[0] != gaps[0] {
+		t.Errorf("%d records, gaps %v after restart", len(again), gaps2)
+	}
+}
+
+func flip(t *testing.T, path string, near []byte) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := bytes.Index(b, near)
+	if i < 0 {
+		t.Fatalf("%q is not in %s", near, path)
+	}
+	b[i+len(near)+3] ^= 1
+	if err := os.Chmod(path, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, b, 0o640); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestNewerMetaIsUnsupportedAndUntouched(t *testing.T) {
+	cfg, _ := threeSegments(t)
+	path := filepath.Join(cfg.Dir, "meta.db")
+	db, err := bolt.Open(path, 0o640, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Update(func(tx *bolt.Tx) error { return tx.Bucket(bucketMeta).Put(keyFormat, []byte{metaVersion + 1}) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	before, _ := os.ReadFile(path)
+	_, err = Open(cfg, Options{})
+	if !errors.Is(err, ErrUnsupported) {
+		t.Fatalf("open: %v", err)
+	}
+	after, _ := os.ReadFile(path)
+	if !bytes.Equal(before, after) || len(quarantined(t, cfg)) != 0 {
+		t.Error("a newer format was touched")
+	}
+}
+
+func TestStreamThatLeftTheConfigurationStaysReadable(t *testing.T) {
+	a := DefaultStreamConfig("a")
+	a.Filters, a.Partitions = []string{"plant/#"}, 3
+	cfg := smallConfig(t.TempDir(), a, oneStream(nil))
+	s := mustOpen(t, cfg, Options{})
+	putMany(t, s, 0, 100)
+	mustClose(t, s)
+	cfg.Streams = cfg.Streams[1:]
+	s = mustOpen(t, cfg, Options{})
+	n := 0
+	for p := range 3 {
+		got, _ := readAll(t, s, "a", p, 0)
+		n += len(got)
+	}
+	if n != 100 {
+		t.Errorf("%d records", n)
+	}
+	if got := s.StreamFor("plant/1"); got != DefaultStream {
+		t.Errorf("stream %s", got)
+	}
+	if err := s.Append(t.Context(), Entry{Record: testRecord(1), Stream: "a"}); !errors.Is(err, ErrUnknownStream) {
+		t.Errorf("append: %v", err)
+	}
+}
+
+func TestPartitionsMayGrowAndShrink(t *testing.T) {
+	cfg := smallConfig(t.TempDir(), oneStream(func(sc *StreamConfig) { sc.Partitions = 4 }))
+	s := mustOpen(t, cfg, Options{})
+	putMany(t, s, 0, 100)
+	mustClose(t, s)
+	for _, n := range []int{2, 8} {
+		cfg.Streams[0].Partitions = n
+		s = mustOpen(t, cfg, Options{})
+		if got := s.Streams()[0].Partitions; got != max(n, 4) {
+			t.Errorf("%d partitions with %d configured", got, n)
+		}
+		putMany(t, s, 0, 100)
+		mustClose(t, s)
+	}
+}
+
+func TestFailedSyncsAcknowledgeNothing(t *testing.T) {
+	faults := vfstest.NewFaults(vfs.OS)
+	cfg := smallConfig(t.TempDir(), oneStream(nil))
+	s := mustOpen(t, cfg, Options{FS: faults})
+	putMany(t, s, 0, 100)
+	faults.Add(vfstest.Fault{Kind: vfstest.Datasync, Err: syscall.EIO, Times: -1})
+	w := newWaiter()
+	if err := s.Append(t.Context(), Entry{Record: testRecord(100), Done: w}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-w; !errors.Is(err, ErrFailed) {
+		t.Fatalf("durable: %v", err)
+	}
+	if err := s.Append(t.Context(), Entry{Record: testRecord(101)}); !errors.Is(err, ErrFailed) {
+		t.Errorf("append: %v", err)
+	}
+	if err := s.Health(); !errors.Is(err, ErrFailed) {
+		t.Errorf("health: %v", err)
+	}
+	got, _ := readAll(t, s, DefaultStream, 0, 0)
+	wantPayloads(t, got, 0, 100)
+	faults.Clear()
+	_ = s.Close()
+	s = mustOpen(t, cfg, Options{})
+	got, _ = readAll(t, s, DefaultStream, 0, 0)
+	wantPayloads(t, got[:100], 0, 100)
+}
+
+func TestOneFailedSyncIsSurvived(t *testing.T) {
+	faults := vfstest.NewFaults(vfs.OS)
+	s := mustOpen(t, smallConfig(t.TempDir(), oneStream(nil)), Options{FS: faults})
+	putMany(t, s, 0, 100)
+	faults.Add(vfstest.Fault{Kind: vfstest.Datasync, Err: syscall.EIO, N: 1})
+	putMany(t, s, 100, 200)
+	got, _ := readAll(t, s, DefaultStream, 0, 0)
+	wantPayloads(t, got, 0, 200)
+	if err := s.Health(); err != nil {
+		t.Errorf("health: %v", err)
+	}
+}
