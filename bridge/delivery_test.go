@@ -100,8 +100,8 @@ func TestStuckTopicIsDetachedAndCatchesUp(t *testing.T) {
 
 		fault := r.cluster.Fault(produceFault("t.l3", kerr.NotEnoughReplicas, -1))
 		worst := time.Duration(0)
-		for range 100 {
-			r.publish(levels(5), 40, 100)
+		for range 25 {
+			r.publish(levels(5), 40, 50)
 			start := time.Now()
 			want := 4 * 8 * r.next["c0"] // records of the healthy topics
 			r.until("healthy topics delivered", time.Minute, func() bool {
@@ -380,10 +380,10 @@ func TestPartitionGrowthKeepsOrder(t *testing.T) {
 		r := newRig(t, newMemLog(map[string]int{"default": 2}), kfake.SeedTopics(2, "telemetry"))
 		defer r.end()
 		r.start(oneRoute(RouteConfig{Topic: "telemetry"}))
-		for i := range 200 {
+		for i := range 100 {
 			r.publish(oneTopic("a"), 20, 10)
 			time.Sleep(time.Second)
-			if i == 50 {
+			if i == 30 {
 				req := kmsg.NewPtrCreatePartitionsRequest()
 				rt := kmsg.NewCreatePartitionsRequestTopic()
 				rt.Topic, rt.Count = "telemetry", 5
@@ -489,6 +489,56 @@ func TestCloseWaitsForWhatIsInTheAir(t *testing.T) {
 		}
 		if r.b.Close(t.Context()) != nil {
 			t.Error("second Close fails")
+		}
+	})
+}
+
+// A lane that has little to do never is full. It must not hold the cursor: what others deliver above it would be doubled by
+// a crash, and retention could not give it back.
+func TestSlowLaneThatIsNotFullDoesNotHoldTheCursor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, newMemLog(map[string]int{"default": 1}), kfake.SeedTopics(1, "t.l0", "t.l1"))
+		defer r.end()
+		r.start(oneRoute(RouteConfig{Topic: "t.${topic[1]}"}))
+		fault := r.cluster.Fault(produceFault("t.l1", kerr.NotEnoughReplicas, -1))
+		r.publish(levels(2), 2, 1)
+		r.publish(oneTopic("site/l0/x"), 1, 500)
+		cursor := r.log.cursors["route/all"]
+		r.until("the cursor passed the slow lane", 10*time.Second, func() bool { return cursor.Position(0) == 502 })
+		if s := r.b.Stats()[0]; s.Lag != 501 || s.LagAge < time.Second {
+			t.Errorf("lag %d, age %v: the slow lane's record is not counted", s.Lag, s.LagAge)
+		}
+		fault.Remove()
+		r.drained(time.Minute)
+		r.complete("t.l0", "t.l1")
+	})
+}
+
+// One stuck topic costs the others no more than the wait before it is detached.
+func TestHeadOfLineWaitIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, newMemLog(map[string]int{"default": 1}), kfake.SeedTopics(1, "t.l0", "t.l1"))
+		defer r.end()
+		r.start(oneRoute(RouteConfig{Topic: "t.${topic[1]}"}))
+		r.publish(levels(2), 2, 1)
+		r.drained(time.Minute)
+		fault := r.cluster.Fault(produceFault("t.l1", kerr.NotEnoughReplicas, -1))
+		for range 4 * kafka.MaxFlightRecords {
+			r.log.add("default", 0, spool.Record{Topic: "site/l1/x", ClientID: "stuck", Payload: make([]byte, 8)})
+		}
+		r.publish(oneTopic("site/l0/x"), 1, 1)
+		start := time.Now()
+		r.until("the other topic's record delivered", 10*time.Second, func() bool {
+			return r.cluster.PartitionInfo("t.l0", 0).HighWatermark == 2
+		})
+		if d := time.Since(start); d > 250*time.Millisecond {
+			t.Errorf("waited %v for the stuck topic", d)
+		}
+		fault.Remove()
+		start = time.Now()
+		r.until("attached again", 10*time.Second, func() bool { return r.b.Stats()[0].DetachedLanes == 0 && r.b.Stats()[0].Lag == 0 })
+		if d := time.Since(start); d > 6*time.Second { // the producer's own backoff is up to 5 s
+			t.Errorf("attached again after %v", d)
 		}
 	})
 }

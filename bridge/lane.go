@@ -146,7 +146,7 @@ func (l *lane) landed(fl *kafka.Flight, res kafka.Result) {
 	f.flying--
 	bytes := 0
 	for i := range res.Acked {
-		bytes += len(fl.Messages[i].Value())
+		bytes += fl.Messages[i].ValueSize()
 	}
 	f.r.counts.acked(res.Acked, bytes)
 	if res.Acked > 0 {

@@ -91,7 +91,7 @@ func parseTemplate(s string) (*template, error) {
 	case s == "":
 		return nil, fmt.Errorf("empty; want a Kafka topic, may be with %s", templateVars)
 	case t.vars == 0 && !kafka.ValidTopic(s):
-		return nil, fmt.Errorf("%q is not a Kafka topic: 1 to 249 characters, not . or ..", s)
+		return nil, fmt.Errorf("%q is not a Kafka topic (1 to 249 characters, neither . nor ..)", s)
 	case strings.HasPrefix(s, "__"):
 		return nil, fmt.Errorf("position 1: %q: topics that begin with __ belong to Kafka itself", s)
 	case t.vars > 0 && literals > maxTemplate:

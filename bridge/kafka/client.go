@@ -128,7 +128,7 @@ func (c *Client) build() error {
 		kgo.SeedBrokers(c.cfg.BrokerList()...),
 		kgo.ClientID(c.cfg.ClientID),
 		kgo.SoftwareNameAndVersion("forebay", "1"),
-		kgo.WithLogger(kgoLogger{c.log}),
+		kgo.WithLogger(kgoLogger{c}),
 		kgo.WithHooks(hooks{c}),
 		kgo.Dialer(c.gate.dialer(c.dial)),
 		kgo.RequiredAcks(kgo.AllISRAcks()), // idempotent: up to five requests in flight, sequence numbers keep their order

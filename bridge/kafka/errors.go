@@ -88,7 +88,7 @@ var verdicts = map[int16]Verdict{
 	kerr.OutOfOrderSequenceNumber.Code: {Class: Retry, Reason: "producer_reset"},
 	kerr.UnknownProducerID.Code:        {Class: Retry, Reason: "producer_reset"},
 	kerr.InvalidProducerIDMapping.Code: {Class: Retry, Reason: "producer_reset"},
-	kerr.InvalidProducerEpoch.Code:     {Class: Dead, Reason: "producer_reset"}, // after InitProducerID it sticks
+	kerr.InvalidProducerEpoch.Code:     {Class: Retry, Reason: "producer_reset"},
 
 	// The limit is on the batch, so that small records fail too when their batch is too large for the topic.
 	kerr.MessageTooLarge.Code:    {Class: Shrink, Reason: "too_large", Hint: tooLarge, topic: refreshTopic},
@@ -112,17 +112,15 @@ var verdicts = map[int16]Verdict{
 	kerr.InconsistentTopicID.Code: {Class: Retry, Reason: "topic_recreated", topic: purgeTopic},
 
 	// Somebody has to change something.
-	kerr.InvalidTopicException.Code:    {Class: Fault, Reason: "topic_name", Hint: "the cluster refuses the topic's name: change the route's topic"},
-	kerr.TopicAuthorizationFailed.Code: {Class: Fault, Reason: "topic_authorization", Hint: "allow this client to write to the topic (ACL WRITE and DESCRIBE)"},
-	// On a produce only the ACL is missing; on InitProducerID the producer remembers it for ever, so that each probe needs a
-	// new one.
-	kerr.ClusterAuthorizationFailed.Code:         {Class: Dead, Reason: "cluster_authorization", Hint: "allow this client IDEMPOTENT_WRITE on the cluster"},
-	kerr.TransactionalIDAuthorizationFailed.Code: {Class: Dead, Reason: "transaction_authorization", Hint: "allow this client WRITE on its transactional ID"},
+	kerr.InvalidTopicException.Code:              {Class: Fault, Reason: "topic_name", Hint: "the cluster refuses the topic's name: change the route's topic"},
+	kerr.TopicAuthorizationFailed.Code:           {Class: Fault, Reason: "topic_authorization", Hint: "allow this client to write to the topic (ACL WRITE and DESCRIBE)"},
+	kerr.ClusterAuthorizationFailed.Code:         {Class: Fault, Reason: "cluster_authorization", Hint: "allow this client IDEMPOTENT_WRITE on the cluster"},
+	kerr.TransactionalIDAuthorizationFailed.Code: {Class: Fault, Reason: "transaction_authorization", Hint: "allow this client WRITE on its transactional ID"},
 	kerr.ProducerFenced.Code:                     {Class: Dead, Reason: "fenced", Hint: "another gateway runs with the same gateway.id"},
 	kerr.PolicyViolation.Code:                    {Class: Fault, Reason: "policy", Hint: "a policy of the cluster refuses the records: look at the broker's log"},
 	kerr.UnsupportedCompressionType.Code:         {Class: Fault, Reason: "compression", Hint: "the topic does not take this compression: set the upstream's compression to lz4 or none"},
 	kerr.InvalidRequiredAcks.Code:                {Class: Fault, Reason: "protocol"},
-	kerr.UnsupportedVersion.Code:                 {Class: Dead, Reason: "protocol", Hint: "the broker is too old: Kafka 0.11 is the oldest that idempotent writes work with"},
+	kerr.UnsupportedVersion.Code:                 {Class: Fault, Reason: "protocol", Hint: "the broker is too old: Kafka 0.11 is the oldest that idempotent writes work with"},
 	kerr.InvalidConfig.Code:                      {Class: Fault, Reason: "topic_config"},
 	kerr.InvalidRequest.Code:                     {Class: Fault, Reason: "protocol"},
 	kerr.SaslAuthenticationFailed.Code:           {Class: Fault, Reason: "authentication", Hint: "the cluster refuses the user or password"},

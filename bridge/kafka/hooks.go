@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -68,19 +69,33 @@ func (c *Client) initialising(now time.Time) {
 }
 
 // kgoLogger passes the producer's log on. Its info is about single requests and is debug here.
-type kgoLogger struct{ log *slog.Logger }
+type kgoLogger struct{ c *Client }
 
 func (l kgoLogger) Level() kgo.LogLevel {
-	if l.log.Enabled(context.Background(), slog.LevelDebug) {
+	if l.c.log.Enabled(context.Background(), slog.LevelDebug) {
 		return kgo.LogLevelInfo
 	}
 	return kgo.LogLevelError
 }
 
 func (l kgoLogger) Log(level kgo.LogLevel, msg string, keyvals ...any) {
+	// A refused InitProducerID sticks: from here on the producer fails every record with it, also when the reason is gone.
+	// Nothing else tells: the records' errors are the same that a produce request may get.
+	if strings.HasPrefix(msg, "fatal InitProducerID error") {
+		v := Verdict{Class: Dead, Reason: "init_producer_id"}
+		for _, kv := range keyvals {
+			if err, ok := kv.(error); ok {
+				v = Classify(err)
+				v.Class = Dead
+			}
+		}
+		l.c.mu.Lock()
+		l.c.condemnLocked(v)
+		l.c.mu.Unlock()
+	}
 	to := slog.LevelDebug
 	if level == kgo.LogLevelError {
 		to = slog.LevelWarn
 	}
-	l.log.Log(context.Background(), to, "producer: "+msg, keyvals...)
+	l.c.log.Log(context.Background(), to, "producer: "+msg, keyvals...)
 }

@@ -11,9 +11,10 @@ type Message struct {
 	// Offset is the record's offset in its spool partition. Messages of a flight ascend in it.
 	Offset uint64
 
-	rec   kgo.Record
-	size  int
-	acked bool
+	rec      kgo.Record // the producer's while it is in the air
+	received time.Time
+	size     int
+	acked    bool
 }
 
 // messageOverhead is what a record costs beside its bytes: the structures here and in the producer, and its framing.
@@ -28,7 +29,8 @@ func NewMessage(offset uint64, key, value []byte, received time.Time, headers in
 			Key: key, Value: value, Timestamp: received,
 			Headers: make([]kgo.RecordHeader, 0, headers),
 		},
-		size: messageOverhead + len(key) + len(value),
+		received: received,
+		size:     messageOverhead + len(key) + len(value),
 	}
 }
 
@@ -42,7 +44,7 @@ func (m *Message) AddHeader(key string, value []byte) {
 func (m *Message) Size() int { return m.size }
 
 // Received is the message's timestamp.
-func (m *Message) Received() time.Time { return m.rec.Timestamp }
+func (m *Message) Received() time.Time { return m.received }
 
-// Value is the message's payload.
-func (m *Message) Value() []byte { return m.rec.Value }
+// ValueSize is the payload's.
+func (m *Message) ValueSize() int { return len(m.rec.Value) }

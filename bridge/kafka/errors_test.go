@@ -1,0 +1,336 @@
+package kafka
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// bed is a client on a fake cluster, in virtual time.
+type bed struct {
+	t       *testing.T
+	net     kfake.VirtualNetwork
+	cluster *kfake.Cluster
+	c       *Client
+}
+
+func newBed(t *testing.T, opts ...kfake.Opt) *bed {
+	t.Helper()
+	b := &bed{t: t}
+	opts = append([]kfake.Opt{kfake.Ports(9001, 9002), kfake.ListenFn(b.net.Listen)}, opts...)
+	cluster, err := kfake.NewCluster(opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.cluster = cluster
+	b.c, err = New(Config{Name: "main", Brokers: cluster.ListenAddrs(), Compression: "none"}, Options{GatewayID: "gw", Dial: b.net.DialContext})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (b *bed) end() {
+	b.c.Close()
+	b.cluster.Close()
+}
+
+func messages(from, n int) []Message {
+	out := make([]Message, n)
+	for i := range out {
+		out[i] = NewMessage(uint64(from+i), []byte("k"), binary.BigEndian.AppendUint64(nil, uint64(from+i)), time.Now(), 0)
+	}
+	return out
+}
+
+// send ships a flight and waits for its result.
+func (b *bed) send(topic string, msgs []Message, limit time.Duration) (*Flight, Result, bool) {
+	b.t.Helper()
+	done := make(chan Result, 1)
+	f := &Flight{Topic: b.c.Topic(topic, nil), Messages: msgs, Done: func(_ *Flight, r Result) { done <- r }}
+	b.c.Ship(f)
+	select {
+	case r := <-done:
+		return f, r, true
+	case <-time.After(limit):
+		return f, Result{}, false
+	}
+}
+
+// numbers are the values of a partition in its order.
+func (b *bed) numbers(topic string) []uint64 {
+	b.t.Helper()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(b.cluster.ListenAddrs()...), kgo.Dialer(b.net.DialContext), kgo.ConsumeTopics(topic))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer cl.Close()
+	want := b.cluster.PartitionInfo(topic, 0).HighWatermark
+	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
+	defer cancel()
+	var out []uint64
+	for int64(len(out)) < want {
+		fs := cl.PollFetches(ctx)
+		if err := fs.Err0(); err != nil {
+			b.t.Fatal(err)
+		}
+		fs.EachRecord(func(r *kgo.Record) { out = append(out, binary.BigEndian.Uint64(r.Value)) })
+	}
+	return out
+}
+
+// What each error of a produce response does to a flight while it lasts, and that the client delivers everything once and in
+// order when it is over. waits: the producer retries it by itself, there is no result. Others come back with class and reason.
+func TestEachProduceErrorHasItsVerdict(t *testing.T) {
+	const waits = Class(99)
+	rows := []struct {
+		err    *kerr.Error
+		class  Class
+		reason string
+	}{
+		{kerr.NotLeaderForPartition, waits, "leader"},
+		{kerr.LeaderNotAvailable, waits, "leader"},
+		{kerr.ReplicaNotAvailable, waits, "leader"},
+		{kerr.BrokerNotAvailable, waits, "leader"},
+		{kerr.FencedLeaderEpoch, waits, "leader"},
+		{kerr.UnknownLeaderEpoch, waits, "leader"},
+		{kerr.NetworkException, waits, "network"},
+		{kerr.CoordinatorLoadInProgress, waits, "coordinator"},
+		{kerr.CoordinatorNotAvailable, waits, "coordinator"},
+		{kerr.NotCoordinator, waits, "coordinator"},
+		{kerr.ConcurrentTransactions, waits, "coordinator"},
+		{kerr.KafkaStorageError, waits, "storage"},
+		{kerr.ThrottlingQuotaExceeded, waits, "quota"},
+		{kerr.NotEnoughReplicas, waits, "min_isr"},
+		{kerr.NotEnoughReplicasAfterAppend, waits, "min_isr"},
+		{kerr.RequestTimedOut, waits, "timeout"},
+		{kerr.OutOfOrderSequenceNumber, waits, "producer_reset"},
+		{kerr.UnknownProducerID, waits, "producer_reset"},
+		{kerr.InvalidProducerIDMapping, waits, "producer_reset"},
+		{kerr.InvalidProducerEpoch, waits, "producer_reset"},
+		{kerr.MessageTooLarge, Shrink, "too_large"},
+		{kerr.RecordListTooLarge, Shrink, "too_large"},
+		{kerr.InvalidRecord, Poison, "invalid_record"},
+		{kerr.InvalidTimestamp, Poison, "invalid_timestamp"},
+		{kerr.UnsupportedForMessageFormat, Poison, "message_format"},
+		{kerr.CorruptMessage, Retry, "corrupt"},
+		{kerr.UnknownServerError, Retry, "server_error"},
+		{kerr.UnknownTopicOrPartition, Fault, "topic_missing"},
+		{kerr.UnknownTopicID, Retry, "topic_recreated"},
+		{kerr.InconsistentTopicID, waits, "topic_recreated"},
+		{kerr.InvalidTopicException, Fault, "topic_name"},
+		{kerr.TopicAuthorizationFailed, Fault, "topic_authorization"},
+		{kerr.ClusterAuthorizationFailed, Fault, "cluster_authorization"},
+		{kerr.TransactionalIDAuthorizationFailed, Fault, "transaction_authorization"},
+		{kerr.ProducerFenced, Dead, "fenced"},
+		{kerr.PolicyViolation, Fault, "policy"},
+		{kerr.UnsupportedCompressionType, Fault, "compression"},
+		{kerr.InvalidRequiredAcks, Fault, "protocol"},
+		{kerr.UnsupportedVersion, Fault, "protocol"},
+		{kerr.InvalidConfig, Fault, "topic_config"},
+		{kerr.InvalidRequest, Fault, "protocol"},
+		{kerr.SaslAuthenticationFailed, Fault, "authentication"},
+	}
+	tested := make(map[int16]bool)
+	for _, row := range rows {
+		tested[row.err.Code] = true
+		t.Run(row.err.Message, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBed(t, kfake.SeedTopics(1, "t"))
+				defer b.end()
+				if _, r, ok := b.send("t", messages(0, 10), time.Minute); !ok || r.Acked != 10 {
+					t.Fatalf("without a fault: %+v", r)
+				}
+				if v := Classify(row.err); v.Reason != row.reason || row.class != waits && v.Class != row.class {
+					t.Errorf("verdict %+v, want %v %s", v, row.class, row.reason)
+				}
+				fault := b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: row.err, Count: -1})
+				f, r, back := b.send("t", messages(10, 10), 20*time.Second)
+				if back == (row.class == waits) {
+					t.Errorf("came back %v: %+v", back, r)
+				}
+				if back && (r.Acked != 0 || r.Verdict.Class != row.class || r.Verdict.Reason != row.reason || len(f.Rest(r)) != 10) {
+					t.Errorf("result %+v, want none acknowledged, %v %s", r, row.class, row.reason)
+				}
+				hits := fault.Hits()
+				fault.Remove()
+				if !back {
+					time.Sleep(30 * time.Second) // the producer's own backoff
+					if b.c.Status().Outstanding != 0 {
+						t.Fatal("not delivered after the fault was over")
+					}
+				}
+				if hits > 200 {
+					t.Errorf("%d requests in 20 s: a busy loop", hits)
+				}
+				for try := 0; back; try++ { // the same again, as a lane does
+					time.Sleep(2 * time.Second)
+					_, again, ok := b.send("t", f.Rest(r), 2*time.Minute)
+					if ok && again.Acked == 10 {
+						break
+					}
+					if !ok || try > 5 {
+						t.Fatalf("after the fault was over: %+v %v", again, ok)
+					}
+				}
+				if _, r, ok := b.send("t", messages(20, 10), time.Minute); !ok || r.Acked != 10 {
+					t.Fatalf("after the fault was over: %+v", r)
+				}
+				for i, n := range b.numbers("t") {
+					if n != uint64(i) {
+						t.Fatalf("record %d is number %d: doubled, lost or out of order", i, n)
+					}
+				}
+			})
+		})
+	}
+	for code := range verdicts {
+		if !tested[code] {
+			t.Errorf("no row tests %v", kerr.TypedErrorForCode(code))
+		}
+	}
+}
+
+func TestUnknownErrorsKeepTheRecord(t *testing.T) {
+	f := func(err error, class Class, reason string) {
+		t.Helper()
+		if v := Classify(err); v.Class != class || v.Reason != reason || !errors.Is(v.Err, err) {
+			t.Errorf("%v: %+v, want %v %s", err, v, class, reason)
+		}
+	}
+	f(kerr.GroupIDNotFound, Fault, "unclassified")
+	f(kgo.ErrClientClosed, Retry, "outcome_unknown")
+	f(errors.New("invalid record partitioning choice of 5 from 3 available"), Retry, "partitions")
+	f(errors.New("something else"), Retry, "network")
+	f(fmt.Errorf("unable to initialize a producer ID due to request failures: %w", kerr.UnknownServerError), Dead, "server_error")
+}
+
+func TestConnectionReasons(t *testing.T) {
+	f := func(err error, want string) {
+		t.Helper()
+		if got, _ := ConnectionReason(fmt.Errorf("unable to dial: %w", err)); got != want {
+			t.Errorf("%v: %s, want %s", err, got, want)
+		}
+	}
+	f(kerr.SaslAuthenticationFailed, "authentication")
+	f(x509.UnknownAuthorityError{}, "tls")
+	f(&net.DNSError{Err: "no such host"}, "dns")
+	f(&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, "refused")
+	f(context.DeadlineExceeded, "timeout")
+	f(io.EOF, "closed")
+	f(errors.New("x"), "network")
+}
+
+func TestInitProducerIDFaultsThatStickRebuildTheProducer(t *testing.T) {
+	for _, err := range []*kerr.Error{kerr.ClusterAuthorizationFailed, kerr.UnknownServerError, kerr.RequestTimedOut, kerr.InvalidProducerEpoch} {
+		t.Run(err.Message, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBed(t, kfake.SeedTopics(1, "t"))
+				defer b.end()
+				fault := b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, TopLevel: true, Err: err, Count: -1})
+				msgs := messages(0, 10)
+				deadline := time.Now().Add(time.Minute)
+				for time.Now().Before(deadline) {
+					f, r, back := b.send("t", msgs, time.Until(deadline))
+					if !back {
+						break
+					}
+					if r.Acked != 0 {
+						t.Fatalf("acknowledged without a producer ID: %+v", r)
+					}
+					msgs = f.Rest(r)
+					time.Sleep(time.Second)
+				}
+				if n := fault.Hits(); n > 600 {
+					t.Errorf("%d InitProducerID requests in a minute: it spins", n)
+				}
+				if b.c.Status().Rebuilds == 0 {
+					t.Error("the producer was not built anew")
+				}
+				fault.Remove()
+				for try := 0; ; try++ {
+					time.Sleep(5 * time.Second)
+					if b.c.Status().Outstanding > 0 {
+						continue
+					}
+					if n := b.cluster.PartitionInfo("t", 0).HighWatermark; n == 0 {
+						if _, r, ok := b.send("t", msgs, time.Minute); ok && r.Acked == 10 {
+							break
+						}
+					} else {
+						break
+					}
+					if try > 20 {
+						t.Fatal("does not recover")
+					}
+				}
+				if got := b.numbers("t"); len(got) != 10 {
+					t.Errorf("%d records, want 10", len(got))
+				}
+			})
+		})
+	}
+}
+
+// A flight that is refused in the middle is acknowledged up to there and nowhere else, also when others wait behind it.
+func TestRefusedFlightIsNeverTorn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, kfake.SeedTopics(1, "t"))
+		defer b.end()
+		bad := binary.BigEndian.AppendUint64(nil, 666)
+		b.cluster.Fault(kfake.Fault{
+			Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.InvalidRecord, Count: -1,
+			When: func(req kmsg.Request) bool {
+				return bytes.Contains(req.(*kmsg.ProduceRequest).Topics[0].Partitions[0].Records, bad)
+			},
+		})
+		results := make(chan Result, 3)
+		topic := b.c.Topic("t", nil)
+		for _, from := range []int{0, 600, 1200} { // 666 is in the second
+			b.c.Ship(&Flight{Topic: topic, Messages: messages(from, 100), Done: func(_ *Flight, r Result) { results <- r }})
+		}
+		// The producer may have cut the second in two, and the first half may have been accepted.
+		acked := 0
+		for i, want := range [][2]int{{100, 100}, {0, 66}, {100, 100}} {
+			r := <-results
+			if acked += r.Acked; r.Acked < want[0] || r.Acked > want[1] {
+				t.Errorf("flight %d: %d acknowledged, want %v", i, r.Acked, want)
+			}
+		}
+		if s := b.c.Status(); s.Torn != 0 {
+			t.Errorf("%d torn", s.Torn)
+		}
+		if got := b.numbers("t"); len(got) != acked {
+			t.Errorf("%d records, %d acknowledged", len(got), acked)
+		}
+	})
+}
+
+func TestPartitionIsThatOfKafkasClients(t *testing.T) {
+	p := kgo.StickyKeyPartitioner(nil).ForTopic("")
+	for i := range 2000 {
+		key := fmt.Sprintf("%0*d", i%13+1, i)
+		for _, n := range []int{1, 3, 12, 50} {
+			if got, want := PartitionFor(key, int32(n)), p.Partition(&kgo.Record{Key: []byte(key)}, n); int(got) != want {
+				t.Fatalf("key %q of %d: %d, want %d", key, n, got, want)
+			}
+		}
+	}
+}
