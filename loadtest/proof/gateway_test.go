@@ -59,7 +59,8 @@ type gateway struct {
 }
 
 // configuration of the gateway under test. The journal is small, so that its files are recycled within a short test;
-// segments are too, so that more than one exists.
+// segments are too, so that more than one exists; and the memory for the newest records is, so that it is full before an
+// outage begins and readers have to go to the segments.
 const configuration = `
 gateway:
   id: proof
@@ -77,6 +78,8 @@ mqtt:
 spool:
   max_size: 1GiB
   min_free: 1MiB
+  queue_size: 2MiB
+  tail_size: 4MiB
   journal: {file_size: 4MiB, files: 3}
   segment: {max_size: 4MiB}
 bridge:
