@@ -39,7 +39,7 @@ type Topic struct {
 	stale      bool // look it up
 	tries      int
 	notBefore  time.Time
-	configsAt  time.Time
+	lookedAt   time.Time
 	slots      map[int32]*slot
 	flying     int
 	purging    bool // wait until nothing is in the air, purge, go on
@@ -53,9 +53,8 @@ type TopicStatus struct {
 }
 
 const (
-	defaultMaxMessage = 1048588          // Kafka's own default of max.message.bytes
-	topicsEvery       = time.Minute      // look for new partitions
-	configsEvery      = 10 * time.Minute // look for changed limits
+	defaultMaxMessage = 1048588     // Kafka's own default of max.message.bytes
+	topicsEvery       = time.Minute // look for new partitions and changed limits
 	maxTopicBackoff   = 15 * time.Second
 )
 
@@ -190,7 +189,7 @@ func (c *Client) lookUpOnce(ctx context.Context) time.Duration {
 		if t.purging && t.flying == 0 {
 			purge = append(purge, name)
 		}
-		if t.partitions > 0 && now.Sub(t.configsAt) > topicsEvery {
+		if t.partitions > 0 && now.Sub(t.lookedAt) >= topicsEvery {
 			t.stale = true
 		}
 		if t.stale && !now.Before(t.notBefore) {
@@ -275,7 +274,7 @@ func (c *Client) resolved(name string, partitions int32) {
 		}
 	}
 	t.partitions, t.stale, t.tries, t.fault, t.notBefore = partitions, false, 0, nil, time.Time{}
-	t.configsAt = time.Now()
+	t.lookedAt = time.Now()
 }
 
 func (c *Client) unresolved(name string, v Verdict) {
