@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"sync"
 	"time"
 
@@ -57,6 +58,11 @@ func New(cfg Config, opts Options) *Server {
 		ErrorLog:            slog.NewLogLogger(s.log.Handler(), slog.LevelError),
 		MaxRequestsInFlight: 8, // a scrape is one; more of them at the same time are a mistake that costs memory
 	}))
+	if cfg.Profiling {
+		mux.HandleFunc("GET /debug/pprof/", pprof.Index) // named profiles too: heap, goroutine, mutex
+		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	}
 	s.http = &http.Server{
 		Handler:           mux,
 		ReadHeaderTimeout: 5 * time.Second,

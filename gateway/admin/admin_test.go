@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -83,6 +84,22 @@ func TestMetrics(t *testing.T) {
 	if status, body := get(t, url+"/metrics"); status != 200 || !strings.Contains(body, "forebay_test_total 0") {
 		t.Errorf("%d %s", status, body)
 	}
+}
+
+func TestProfilesOnlyWhenAskedFor(t *testing.T) {
+	f := func(cfg Config, want int) {
+		t.Helper()
+		s := New(cfg, Options{})
+		for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap"} {
+			w := httptest.NewRecorder()
+			s.http.Handler.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+			if w.Code != want {
+				t.Errorf("profiling %v: %s: %d, want %d", cfg.Profiling, path, w.Code, want)
+			}
+		}
+	}
+	f(Config{}, 404)
+	f(Config{Profiling: true}, 200)
 }
 
 // A request that does not end must not hold a stop, nor make it one that went wrong.

@@ -15,6 +15,9 @@ type Config struct {
 	// Allow an address that other machines reach. There is no authentication on the admin listener yet: what guards it
 	// is a firewall or the network of a container.
 	AllowRemote bool `yaml:"allow_remote"`
+
+	// Serve the profiles of Go's pprof below /debug/pprof/, at most 25 s each: what to send with a report of slowness.
+	Profiling bool `yaml:"profiling"`
 }
 
 // DefaultConfig listens where only this machine reaches it.
