@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -17,12 +18,13 @@ type broker struct {
 	name  string
 	about string // what an acknowledgement of it means
 	start func(dir string, port int) *exec.Cmd
+	addr  string // of one that runs already, otherwise empty
 }
 
 // brokers are those that can be named on the command line.
 func brokers(forebay string) []broker {
 	return []broker{
-		{"mosquitto", "in memory, no sync", func(dir string, port int) *exec.Cmd {
+		{name: "mosquitto", about: "in memory, no sync", start: func(dir string, port int) *exec.Cmd {
 			conf := filepath.Join(dir, "mosquitto.conf")
 			text := fmt.Sprintf("listener %d 127.0.0.1\nallow_anonymous true\npersistence false\nlog_type error\n"+
 				"max_inflight_messages 0\nmax_queued_messages 0\nset_tcp_nodelay true\n", port)
@@ -31,7 +33,7 @@ func brokers(forebay string) []broker {
 			}
 			return exec.Command("mosquitto", "-c", conf)
 		}},
-		{"forebay", "every PUBACK after its sync", func(dir string, port int) *exec.Cmd {
+		{name: "forebay", about: "every PUBACK after its sync", start: func(dir string, port int) *exec.Cmd {
 			conf := filepath.Join(dir, "forebay.yaml")
 			text := fmt.Sprintf("gateway:\n  id: bench\n  data_dir: %s\nlog:\n  level: warn\nadmin:\n  address: 127.0.0.1:0\n"+
 				"mqtt:\n  listeners:\n    - name: tcp\n      type: tcp\n      address: 127.0.0.1:%d\n", filepath.Join(dir, "data"), port)
@@ -43,14 +45,29 @@ func brokers(forebay string) []broker {
 	}
 }
 
+// choose finds the broker of a name on the command line. name@host:port is one that runs already.
+func choose(name, forebay string) (broker, error) {
+	if name, addr, running := strings.Cut(name, "@"); running {
+		return broker{name: name, about: "as it runs at " + addr, addr: addr}, nil
+	}
+	all := brokers(forebay)
+	if i := slices.IndexFunc(all, func(b broker) bool { return b.name == name }); i >= 0 {
+		return all[i], nil
+	}
+	return broker{}, fmt.Errorf("unknown broker %q", name)
+}
+
 // server is a running broker.
 type server struct {
-	cmd  *exec.Cmd
+	cmd  *exec.Cmd // nil when somebody else started it
 	addr string
 	dir  string
 }
 
 func (b broker) launch() (*server, error) {
+	if b.addr != "" {
+		return &server{addr: b.addr}, nil
+	}
 	dir, err := os.MkdirTemp("", "versus-")
 	if err != nil {
 		return nil, err
@@ -82,6 +99,9 @@ func (b broker) launch() (*server, error) {
 
 // stop ends the broker and removes what it wrote.
 func (s *server) stop() {
+	if s.cmd == nil {
+		return
+	}
 	_ = s.cmd.Process.Signal(syscall.SIGTERM)
 	timer := time.AfterFunc(20*time.Second, func() { _ = s.cmd.Process.Kill() })
 	_ = s.cmd.Wait()
@@ -91,6 +111,9 @@ func (s *server) stop() {
 
 // usage returns the processor time that the broker has used and its resident memory in bytes.
 func (s *server) usage() (cpu time.Duration, rss int64) {
+	if s.cmd == nil {
+		return 0, 0
+	}
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid))
 	if err != nil {
 		return 0, 0

@@ -46,7 +46,7 @@ func main() {
 
 func run() error {
 	var l load
-	names := flag.String("brokers", "mosquitto,forebay", "brokers in turns, the first is what the others are compared to")
+	names := flag.String("brokers", "mosquitto,forebay", "brokers in turns, the first is what the others are compared to; name@host:port is one that runs already")
 	forebay := flag.String("forebay", "bin/forebay", "the gateway's binary")
 	rounds := flag.Int("rounds", 5, "rounds of each broker")
 	asJSON := flag.Bool("json", false, "print every round as JSON")
@@ -64,11 +64,11 @@ func run() error {
 
 	var chosen []broker
 	for name := range strings.SplitSeq(*names, ",") {
-		i := slices.IndexFunc(brokers(*forebay), func(b broker) bool { return b.name == name })
-		if i < 0 {
-			return fmt.Errorf("unknown broker %q", name)
+		b, err := choose(name, *forebay)
+		if err != nil {
+			return err
 		}
-		chosen = append(chosen, brokers(*forebay)[i])
+		chosen = append(chosen, b)
 	}
 	var all []result
 	for round := range *rounds {
