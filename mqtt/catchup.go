@@ -160,13 +160,13 @@ func (s *session) sendDeferredLocked(lane int, pid uint16, rec *spool.Record, en
 	return true
 }
 
-const manySubscriptions = 8 // above it a session's own index is faster than trying its filters
+const manySubscriptions = 8 // above it a session's own map and index are faster than trying its filters
 
 // matchingLocked returns the session's subscriptions that match topic, shared ones excepted: a group has its own feed.
 func (s *session) matchingLocked(topic string) []*subscription {
-	if len(s.subs) <= manySubscriptions {
+	if s.subs.len() <= manySubscriptions {
 		var found []*subscription
-		for _, sub := range s.subs {
+		for sub := range s.subs.all() {
 			if sub.group == nil && spool.MatchFilter(sub.topic, topic) {
 				found = append(found, sub)
 			}
@@ -175,7 +175,7 @@ func (s *session) matchingLocked(topic string) []*subscription {
 	}
 	if s.matcher == nil {
 		s.matcher = &index{}
-		for _, sub := range s.subs {
+		for sub := range s.subs.all() {
 			if sub.group == nil {
 				own := *sub // the original's place is in the server's index
 				s.matcher.add(&own)

@@ -58,7 +58,7 @@ type child struct {
 	addr *net.TCPAddr
 }
 
-func startChild(t *testing.T) *child {
+func startChild(t testing.TB) *child {
 	t.Helper()
 	c := &child{dir: filepath.Join(t.TempDir(), "spool")}
 	c.run(t)
@@ -66,7 +66,7 @@ func startChild(t *testing.T) *child {
 	return c
 }
 
-func (c *child) run(t *testing.T) {
+func (c *child) run(t testing.TB) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childEnv+"="+c.dir)

@@ -136,7 +136,7 @@ func (srv *Server) restoreSessions() {
 	now := srv.now().UnixNano()
 	for _, s := range srv.sessions {
 		s.restored()
-		if s.feed == nil && len(s.subs) > 0 { // no position: it begins now
+		if s.feed == nil && s.subs.len() > 0 { // no position: it begins now
 			s.feed = newFeed(srv.lanes.ends())
 		}
 		if s.expiresAt == 0 && s.expiry != expiryNever {

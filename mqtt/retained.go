@@ -220,7 +220,7 @@ func (s *session) serveRetained(enc *encoder) (more, parked bool) {
 		}
 		job := &s.retained[0]
 		rec := s.srv.retained.next(job.sub.topic, job.last)
-		if rec == nil || s.subs[job.sub.filter] == nil {
+		if rec == nil || s.subs.get(job.sub.filter) == nil {
 			s.retained = s.retained[1:]
 			if len(s.retained) == 0 {
 				s.retained = nil

@@ -32,9 +32,9 @@ type session struct {
 	expiry    uint32 // Session Expiry Interval in seconds
 	expiresAt int64  // Unix time in nanoseconds; 0 while connected or never
 
-	subs    map[string]*subscription // by filter as sent; nil when there are none
-	matcher *index                   // of subs, made by a catch-up of a session with many of them
-	groups  []*group                 // of its shared subscriptions
+	subs    subscriptions
+	matcher *index   // of subs, made by a catch-up of a session with many of them
+	groups  []*group // of its shared subscriptions
 
 	// feed is nil until the first subscription of QoS 1 or 2.
 	feed    *feed
@@ -89,7 +89,7 @@ func (s *session) attachLocked(c *conn) {
 			s.flights.mark(fl, flightResendRelease)
 		}
 	})
-	for _, sub := range s.subs {
+	for sub := range s.subs.all() {
 		if sub.group == nil {
 			s.srv.index.add(sub)
 		}
@@ -102,7 +102,7 @@ func (s *session) detachLocked() {
 	s.settleLocked()
 	s.unholdLocked()
 	s.conn = nil
-	for _, sub := range s.subs {
+	for sub := range s.subs.all() {
 		if sub.group == nil {
 			s.srv.index.remove(sub)
 		}
@@ -230,23 +230,24 @@ func (s *session) endLocked() {
 	s.ended = true
 	s.conn = nil
 	s.waiting, s.retained, s.held = nil, nil, nil
-	for _, sub := range s.subs {
+	for sub := range s.subs.all() {
 		if sub.group == nil {
 			s.srv.index.remove(sub)
 		}
 	}
-	s.srv.metrics.subscriptions.Sub(float64(len(s.subs)))
+	s.srv.metrics.subscriptions.Sub(float64(s.subs.len()))
 	if s.durable {
 		s.srv.writer.put(stateEntry{changes: s.eraseLocked()})
 	}
-	s.subs, s.feed, s.matcher = nil, nil, nil
+	s.subs, s.matcher = subscriptions{}, nil
+	s.srv.catchUp.schedule(s) // closes what it read with
 }
 
 // eraseLocked lists the changes that delete the session's durable state, its will excepted.
 func (s *session) eraseLocked() []spool.Change {
 	changes := []spool.Change{{Space: spaceSession, Key: s.id}, {Space: spacePosition, Key: s.id}}
-	for filter := range s.subs {
-		changes = append(changes, spool.Change{Space: spaceSubscription, Key: filterKey(s.id, filter)})
+	for sub := range s.subs.all() {
+		changes = append(changes, spool.Change{Space: spaceSubscription, Key: filterKey(s.id, sub.filter)})
 	}
 	s.flights.all(func(fl *flight) {
 		if fl.qos == 2 {
@@ -343,7 +344,7 @@ func (s *session) restorePosition(value []byte, base positions) error {
 	}
 	for n := d.uvarint(); n > 0 && d.err == nil; n-- {
 		filter, last := d.string(), d.string()
-		if sub := s.subs[filter]; sub != nil {
+		if sub := s.subs.get(filter); sub != nil {
 			s.retained = append(s.retained, retainedJob{sub: sub, last: last})
 		}
 	}

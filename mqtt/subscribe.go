@@ -90,8 +90,8 @@ func (c *conn) maySubscribe(f *wire.Filter) byte {
 	}
 	if limit := c.srv.cfg.MaxSubscriptions; limit > 0 {
 		s.mu.Lock()
-		_, have := s.subs[f.Filter]
-		n := len(s.subs)
+		have := s.subs.get(f.Filter) != nil
+		n := s.subs.len()
 		s.mu.Unlock()
 		if !have && n >= limit {
 			return reasonQuotaExceeded
@@ -119,14 +119,11 @@ func (s *session) newSubscription(f *wire.Filter, id uint32) (sub *subscription,
 }
 
 func (s *session) putLocked(sub *subscription) (isNew bool) {
-	old := s.subs[sub.filter]
+	old := s.subs.get(sub.filter)
 	if sub.group == nil && sub.qos > 0 {
 		s.startLocked(sub, old)
 	}
-	if s.subs == nil {
-		s.subs = make(map[string]*subscription)
-	}
-	s.subs[sub.filter] = sub
+	s.subs.put(sub)
 	s.matcher = nil
 	if sub.group != nil {
 		if old == nil {
@@ -205,10 +202,7 @@ func (s *session) restoreSubscription(filter string, value []byte) error {
 			s.groups = append(s.groups, sub.group)
 		}
 	}
-	if s.subs == nil {
-		s.subs = make(map[string]*subscription)
-	}
-	s.subs[filter] = sub
+	s.subs.put(sub)
 	s.srv.metrics.subscriptions.Inc()
 	return nil
 }
@@ -221,7 +215,7 @@ func (c *conn) unsubscribe(p *wire.Unsubscribe) {
 	var left []*group
 	s.mu.Lock()
 	for i, filter := range p.Filters {
-		sub := s.subs[filter]
+		sub := s.subs.get(filter)
 		if sub == nil || s.conn != c {
 			reasons[i] = reasonNoSubscription
 			continue
@@ -258,7 +252,7 @@ func (c *conn) unsubscribe(p *wire.Unsubscribe) {
 }
 
 func (s *session) removeLocked(sub *subscription) {
-	delete(s.subs, sub.filter)
+	s.subs.remove(sub.filter)
 	s.matcher = nil
 	s.srv.metrics.subscriptions.Dec()
 	if sub.group == nil {
