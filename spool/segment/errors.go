@@ -46,6 +46,7 @@ type CorruptionError struct {
 	Path      string
 	Partition int    // -1 when the damage is not inside one batch
 	Base      uint64 // base offset of the damaged batch when Partition is not -1
+	Index     bool   // set by Verify: only the index of topics and clients is damaged, the records are there
 	Reason    string
 }
 

@@ -16,8 +16,12 @@ const maxFindings = 100
 // Verify reads all of the segment and checks it against its own totals: every batch, the chain of offsets, the time
 // index and, when sealed, page tree and topic index. It goes on after damage; the error joins up to 100 findings. An
 // active segment is checked up to what it held at the start.
-func (s *Segment) Verify(ctx context.Context) error {
-	v := verifier{s: s, st: s.state.Load()}
+func (s *Segment) Verify(ctx context.Context) error { return s.VerifyEach(ctx, nil) }
+
+// VerifyEach is Verify and calls body, unless it is nil, for each batch that can be read, so that whoever knows what is in a
+// body checks that too. Damage is a *CorruptionError of body and one more finding; any other error ends it.
+func (s *Segment) VerifyEach(ctx context.Context, body func(Batch) error) error {
+	v := verifier{s: s, st: s.state.Load(), body: body}
 	steps := []func(context.Context) error{v.batches, v.times}
 	if v.st.sealed || s.o.ReadOnly {
 		steps = []func(context.Context) error{v.tree, v.batches, v.times, v.index}
@@ -42,6 +46,7 @@ func VerifyFile(ctx context.Context, path string) (Info, error) {
 
 type verifier struct {
 	s     *Segment
+	body  func(Batch) error
 	st    *state
 	found []error
 }
@@ -105,6 +110,9 @@ func (v *verifier) partition(ctx context.Context, want PartitionInfo) error {
 			got.Records += uint64(b.Count)
 			got.RawBytes += uint64(len(b.Body))
 			got.StoredBytes += uint64(b.StoredBytes)
+			if v.body != nil {
+				return v.note(v.body(b))
+			}
 			return nil
 		})
 		if errors.Is(err, errEnough) {
@@ -165,6 +173,9 @@ func (v *verifier) index(context.Context) error {
 		_, err := v.s.Lookup(kind, func(string) bool { return true })
 		if errors.Is(err, ErrNoIndex) || errors.Is(err, ErrNotSealed) {
 			continue
+		}
+		if ce, ok := errors.AsType[*CorruptionError](err); ok {
+			ce.Index = true
 		}
 		if err := v.note(err); err != nil {
 			return err
