@@ -263,3 +263,39 @@ func TestWebSocket(t *testing.T) {
 	status("/mqtt", http.StatusBadRequest) // MQTT 5, 6.0.0-3
 	status("/mqtt", http.StatusBadRequest, "Sec-WebSocket-Protocol: chat")
 }
+
+// MQTT 5, 3.1.4: a client need not wait for CONNACK.
+func TestPacketsMayFollowConnectAtOnce(t *testing.T) {
+	s := start(t)
+	both(t, func(t *testing.T, version byte) {
+		c := s.dial(t)
+		if version == 5 {
+			c.Send(`10 [ s"MQTT" 05 02 003c 00 s"p" ] 82 [ 0001 00 s"a" 01 ] 32 [ s"a" 0002 00 "x" ] c000`)
+		} else {
+			c.Version = 4
+			c.Send(`10 [ s"MQTT" 04 02 003c s"p" ] 82 [ 0001 s"a" 01 ] 32 [ s"a" 0002 "x" ] c000`)
+		}
+		c.ExpectConnack(0)
+		kinds := map[byte]int{}
+		for range 4 {
+			kinds[c.Next().FixedHeader.Type]++
+		}
+		if kinds[packets.Suback] != 1 || kinds[packets.Puback] != 1 || kinds[packets.Publish] != 1 || kinds[packets.Pingresp] != 1 {
+			t.Errorf("%v", kinds)
+		}
+	})
+}
+
+// MQTT 5, 4.7.2: clients cannot use the topics of the server.
+func TestServerTopicsAreReserved(t *testing.T) {
+	s := start(t)
+	c := s.connect(t, mqtttest.Connect{ID: "c"})
+	id := c.SendPublish(mqtttest.Publish{Topic: "$SYS/x", QoS: 1})
+	c.ExpectAck(packets.Puback, id, 0x90)
+	id = c.SendPublish(mqtttest.Publish{Topic: "$SYS/x", QoS: 2})
+	c.ExpectAck(packets.Pubrec, id, 0x90)
+	c.Publish(mqtttest.Publish{Topic: "$other/x", QoS: 2})
+	old := s.connect(t, mqtttest.Connect{ID: "d", Version: 4}) // cannot be told, and must not be told a success
+	old.SendPublish(mqtttest.Publish{Topic: "$SYS/x", QoS: 1})
+	old.ExpectClosed()
+}

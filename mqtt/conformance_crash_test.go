@@ -172,3 +172,19 @@ func TestPromisesSurviveKill(t *testing.T) {
 	late.Receive(mqtttest.Publish{Topic: "t/x", QoS: 1, Retain: true, Payload: msg(n - 1)})
 	late.Ping()
 }
+
+func TestRetainedWillSurvivesKill(t *testing.T) {
+	v := startVictim(t)
+	v.connect(t, mqtttest.Connect{ID: "w", Will: &mqtttest.Publish{Topic: "w", QoS: 1, Retain: true, Payload: "bye"}})
+	v.crash(t)
+	pub := v.connect(t, mqtttest.Connect{ID: "sync"})
+	pub.Publish(mqtttest.Publish{Topic: "x", QoS: 1})
+	late := v.connect(t, mqtttest.Connect{ID: "late"})
+	late.Subscribe("w", 1)
+	late.Receive(mqtttest.Publish{Topic: "w", QoS: 1, Retain: true, Payload: "bye"})
+	v.crash(t)
+	late = v.connect(t, mqtttest.Connect{ID: "late"})
+	late.Subscribe("w", 1)
+	late.Receive(mqtttest.Publish{Topic: "w", QoS: 1, Retain: true, Payload: "bye"})
+	late.Ping()
+}

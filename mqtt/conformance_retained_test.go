@@ -200,3 +200,28 @@ func TestManyRetainedMessagesArriveComplete(t *testing.T) {
 	}
 	c.Ping()
 }
+
+// MQTT 5, 4.1.0-1: what a subscription still owes of retained messages belongs to the session.
+func TestRetainedMessagesGoOnAfterReconnect(t *testing.T) {
+	s := start(t)
+	pub := s.connect(t, mqtttest.Connect{ID: "pub"})
+	for i := range 100 {
+		pub.Publish(mqtttest.Publish{Topic: fmt.Sprint("r/", i), QoS: 1, Retain: true, Payload: msg(i)})
+	}
+	sub := s.connect(t, keep("sub", `21 0005`))
+	sub.Subscribe("r/#", 1)
+	seen := map[string]bool{}
+	for range 20 {
+		pk := sub.Expect(packets.Publish)
+		seen[pk.TopicName] = true
+		sub.SendAck(packets.Puback, pk.PacketID)
+	}
+	sub.Close()
+	sub = s.resume(t, keep("sub", `21 0005`))
+	for len(seen) < 100 {
+		pk := sub.Expect(packets.Publish)
+		seen[pk.TopicName] = true
+		sub.SendAck(packets.Puback, pk.PacketID)
+	}
+	sub.Ping()
+}

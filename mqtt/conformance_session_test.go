@@ -226,3 +226,16 @@ func TestNoProblemInformationUnasked(t *testing.T) {
 		t.Errorf("publish %+v", pk.Properties)
 	}
 }
+
+// A session of MQTT 5 may be resumed by a client of 3.1.1, which gets no properties.
+func TestVersionsShareASession(t *testing.T) {
+	s := start(t)
+	sub := s.connect(t, keep("sub"))
+	sub.Subscribe("a", 2, `0b 05`)
+	sub.Disconnect()
+	pub := s.connect(t, mqtttest.Connect{ID: "pub"})
+	pub.Publish(mqtttest.Publish{Topic: "a", QoS: 2, Payload: "x", Properties: `03 s"ct" 02 0000ffff`})
+	old := s.resume(t, mqtttest.Connect{ID: "sub", Version: 4, Resume: true})
+	old.Receive(mqtttest.Publish{Topic: "a", QoS: 2, Payload: "x"})
+	old.Ping()
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -237,8 +238,8 @@ func TestStressWithKills(t *testing.T) {
 	first := v.tcp
 	addr.Store(&first)
 	n := 1500
-	if testing.Short() {
-		n = 300
+	if os.Getenv("FOREBAY_CRASH") == "long" {
+		n = 30000
 	}
 	stress(t, func() net.Addr { return *addr.Load() }, n, func(stop <-chan struct{}) {
 		for kills := 0; ; kills++ {

@@ -3,6 +3,7 @@ package mqtt_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/mochi-mqtt/server/v2/packets"
@@ -238,4 +239,60 @@ func TestSharedSubscriptionOfQoS0(t *testing.T) {
 	if total != n {
 		t.Errorf("%d messages came, want %d", total, n)
 	}
+}
+
+// MQTT 5, 3.10.4-2 and 3.10.4-3: nothing new for a filter that is gone, and everything for the others.
+func TestUnsubscribeWhileMessagesWait(t *testing.T) {
+	s := start(t)
+	sub := s.connect(t, keep("sub", `21 0001`))
+	sub.Subscribe("a", 1)
+	sub.Subscribe("b", 1)
+	pub := s.connect(t, mqtttest.Connect{ID: "pub"})
+	for i := range 10 {
+		pub.Publish(mqtttest.Publish{Topic: "a", QoS: 1, Payload: msg(i)})
+		pub.Publish(mqtttest.Publish{Topic: "b", QoS: 1, Payload: msg(i)})
+	}
+	pk := sub.ExpectPublish(mqtttest.Publish{Topic: "a", QoS: 1, Payload: msg(0)})
+	if r := sub.Unsubscribe("a"); r != 0 {
+		t.Errorf("unsubscribe %x", r)
+	}
+	sub.SendAck(packets.Puback, pk.PacketID)
+	// What waits of a may come or not.
+	nb := 0
+	for nb < 10 {
+		pk := sub.Expect(packets.Publish)
+		if pk.TopicName == "b" {
+			if string(pk.Payload) != msg(nb) {
+				t.Fatalf("b: %q want %q", pk.Payload, msg(nb))
+			}
+			nb++
+		}
+		sub.SendAck(packets.Puback, pk.PacketID)
+	}
+	pub.Publish(mqtttest.Publish{Topic: "a", QoS: 1, Payload: "late"})
+	pub.Publish(mqtttest.Publish{Topic: "b", QoS: 1, Payload: "late"})
+	pk = sub.Expect(packets.Publish)
+	for pk.TopicName == "a" && string(pk.Payload) != "late" {
+		sub.SendAck(packets.Puback, pk.PacketID)
+		pk = sub.Expect(packets.Publish)
+	}
+	if pk.TopicName != "b" {
+		t.Errorf("got %s %s", pk.TopicName, pk.Payload)
+	}
+}
+
+func TestManyFiltersInOnePacket(t *testing.T) {
+	s := start(t)
+	c := s.connect(t, mqtttest.Connect{ID: "c"})
+	var b strings.Builder
+	for i := range 900 {
+		fmt.Fprintf(&b, ` s"many/%d/+" 01`, i)
+	}
+	c.Send(`82 len 0001 00` + b.String())
+	pk := c.Expect(packets.Suback)
+	if len(pk.ReasonCodes) != 900 {
+		t.Errorf("%d codes", len(pk.ReasonCodes))
+	}
+	c.SendPublish(mqtttest.Publish{Topic: "many/899/x"})
+	c.Receive(mqtttest.Publish{Topic: "many/899/x"})
 }
