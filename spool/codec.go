@@ -154,7 +154,10 @@ type decoder struct {
 	err error
 }
 
-var errShort = errors.New("ends early")
+var (
+	errShort = errors.New("ends early")
+	errEmpty = errors.New("something is marked as present and empty") // we never write it: one record has one encoding
+)
 
 func (d *decoder) fail(err error) {
 	if d.err == nil {
@@ -217,6 +220,15 @@ func (d *decoder) string() string {
 	return unsafe.String(unsafe.SliceData(b), len(b))
 }
 
+// present is a string that is not empty.
+func (d *decoder) present() string {
+	s := d.string()
+	if s == "" {
+		d.fail(errEmpty)
+	}
+	return s
+}
+
 // decodeRecords appends the records of a body whose first offset is base, and returns the offset after the last. The
 // records point into body, which must not change any more.
 func decodeRecords(dst []Record, body []byte, partition uint16, base Offset) ([]Record, Offset, error) {
@@ -253,12 +265,14 @@ func (d *decoder) record() (r Record, skip uint64) {
 	r.Retain = attrs&attrRetain != 0
 	r.ReceivedAt = int64(inner.u64())
 	if attrs&attrExpires != 0 {
-		r.ExpiresAt = int64(inner.u64())
+		if r.ExpiresAt = int64(inner.u64()); r.ExpiresAt == 0 {
+			inner.fail(errEmpty)
+		}
 	}
 	r.Topic = inner.string()
 	r.ClientID = inner.string()
 	if attrs&attrUser != 0 {
-		r.UserName = inner.string()
+		r.UserName = inner.present()
 	}
 	if attrs&attrProperties != 0 {
 		r.Properties = inner.properties()
@@ -280,10 +294,10 @@ func (d *decoder) properties() *Properties {
 		p.HasPayloadFormat, p.PayloadFormat = true, d.u8()
 	}
 	if flags&propContentType != 0 {
-		p.ContentType = d.string()
+		p.ContentType = d.present()
 	}
 	if flags&propResponse != 0 {
-		p.ResponseTopic = d.string()
+		p.ResponseTopic = d.present()
 	}
 	if flags&propCorrelation != 0 {
 		if p.CorrelationData = d.bytes(d.uvarint()); p.CorrelationData == nil {
@@ -292,7 +306,7 @@ func (d *decoder) properties() *Properties {
 	}
 	if flags&propUser != 0 {
 		n := d.uvarint()
-		if n > uint64(d.left())/2 { // a pair takes two bytes at least: a damaged count cannot make us allocate more
+		if n == 0 || n > uint64(d.left())/2 { // a pair takes two bytes at least: a damaged count cannot make us allocate more
 			d.fail(fmt.Errorf("%d user properties in %d bytes", n, d.left()))
 			return p
 		}

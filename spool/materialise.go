@@ -1,6 +1,8 @@
 package spool
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -198,6 +200,7 @@ func (s *Spool) writeBatches(st *stream, lsn uint64, batches []segment.Batch, ne
 		if err != nil {
 			return err
 		}
+		f.seg.SetCodec(s.codecNow())
 		err = f.seg.Write(max(lsn, f.seg.Applied()), batches)
 		if err == nil {
 			st.segMu.Lock()
@@ -226,6 +229,17 @@ func (s *Spool) writeBatches(st *stream, lsn uint64, batches []segment.Batch, ne
 			return err
 		}
 	}
+}
+
+// codecNow is the configured codec, or s2 instead of zstd while the materialiser does not keep up: it is three times as
+// fast, and publishers would have to wait otherwise.
+func (s *Spool) codecNow() segment.Codec {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.codec == segment.CodecZstd && s.unapplied > s.unappliedMax/2 {
+		return segment.CodecS2
+	}
+	return s.codec
 }
 
 // appliedTo moves the applied offsets forward and gives back the memory that Append waits for.
@@ -334,17 +348,11 @@ func (s *Spool) writeMeta(lsn uint64) error {
 func (s *Spool) putCatalog(tx *bolt.Tx) error {
 	for _, st := range s.streams {
 		for _, p := range st.parts {
-			p.mu.RLock()
-			r := partitionRecord{Next: p.applied, Start: p.start, Lost: append([]lostRange(nil), p.lost...)}
-			p.mu.RUnlock()
-			if err := putJSON(tx.Bucket(bucketPartitions), partitionKey(st.name, p.num), r); err != nil {
+			if err := p.put(tx); err != nil {
 				return err
 			}
 		}
-		st.segMu.RLock()
-		segs := st.segs
-		st.segMu.RUnlock()
-		for _, f := range segs {
+		for _, f := range st.segments() {
 			if f.catalogued.Load() {
 				continue
 			}
@@ -353,9 +361,22 @@ func (s *Spool) putCatalog(tx *bolt.Tx) error {
 				return err
 			}
 			if rec.Sealed {
-				f.catalogued.Store(true)
+				tx.OnCommit(func() { f.catalogued.Store(true) })
 			}
 		}
 	}
 	return nil
+}
+
+// put writes the partition's record when it is not what meta.db has.
+func (p *partition) put(tx *bolt.Tx) error {
+	p.mu.RLock()
+	r := partitionRecord{Next: p.applied, Start: p.start, Lost: append([]lostRange(nil), p.lost...)}
+	p.mu.RUnlock()
+	j, err := json.Marshal(r)
+	if err != nil || bytes.Equal(j, p.saved) {
+		return err
+	}
+	tx.OnCommit(func() { p.saved = j })
+	return tx.Bucket(bucketPartitions).Put(partitionKey(p.st.name, p.num), j)
 }

@@ -82,6 +82,7 @@ func TestSpoolEqualsModel(t *testing.T) {
 			if err := m.s.materialise(rnd.IntN(2) == 0); err != nil {
 				t.Fatal(err)
 			}
+			m.settled()
 		case p < 92:
 			m.s.clean(context.Background())
 		case p < 96:
@@ -92,6 +93,17 @@ func TestSpoolEqualsModel(t *testing.T) {
 		}
 	}
 	m.check()
+}
+
+// settled checks the books of memory when nothing is on its way.
+func (m *model) settled() {
+	if err := m.s.materialise(true); err != nil {
+		m.t.Fatal(err)
+	}
+	eventually(m.t, "memory is given back", func() bool {
+		st := m.s.Stats()
+		return st.QueueBytes == 0 && st.UnappliedBytes == 0
+	})
 }
 
 func (m *model) open() {

@@ -312,7 +312,9 @@ func (r *recovery) lose(stream string, seq uint64, rec segmentRecord, why string
 			continue
 		}
 		r.s.log.Error(why+": records are lost", "stream", stream, "segment", seq, "partition", rg.Partition, "from", rg.First, "to", rg.Next)
-		p.lost = append(p.lost, lostRange{From: max(rg.First, p.start), To: rg.Next, Reason: GapDamaged})
+		l := lostRange{From: max(rg.First, p.start), To: rg.Next, Reason: GapDamaged}
+		p.lost = append(p.lost, l)
+		st.dropped[dropDamaged].Add(uint64(l.To - l.From))
 	}
 	key := segmentKey(stream, seq)
 	if err := r.s.meta.update(func(tx *bolt.Tx) error { return tx.Bucket(bucketSegments).Delete(key) }); err != nil {

@@ -37,6 +37,7 @@ func (s *Spool) clean(ctx context.Context) {
 	defer s.cleanMu.Unlock()
 	now := s.clock.now()
 	s.noticeClockStep()
+	s.hot.watch(s, now)
 	for _, st := range s.streams {
 		s.rollOld(st, now)
 		s.sealRolled(ctx, st)

@@ -113,6 +113,7 @@ type Spool struct {
 	unappliedRaw  atomic.Int64 // bytes of groups since the last round
 
 	cleanMu         sync.Mutex // held by a round of the janitor
+	hot             hot        // the janitor's
 	janitorNow      chan struct{}
 	full            atomic.Bool // no room on the disk
 	noSpace         atomic.Bool // the last round of the materialiser met a full disk
