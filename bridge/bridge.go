@@ -133,19 +133,28 @@ func (b *Bridge) openRoute(rc RouteConfig, gatewayID string, streams map[string]
 	if err != nil {
 		return err
 	}
-	cursor, err := b.source.OpenCursor("route/"+rc.Name, rc.Stream, spool.CursorOptions{From: from, Protect: true})
+	// This one first: with from: end it must not begin behind the other.
+	keep, err := b.source.OpenCursor(keepCursor(rc.Name), rc.Stream, spool.CursorOptions{From: from, Protect: true})
+	if err != nil {
+		return fmt.Errorf("route %s: %w", rc.Name, err)
+	}
+	cursor, err := b.source.OpenCursor(routeCursor(rc.Name), rc.Stream, spool.CursorOptions{From: from, Protect: true})
 	if err != nil {
 		return fmt.Errorf("route %s: %w", rc.Name, err)
 	}
 	feeders := make(map[int]*feeder)
 	for p := range streams[rc.Stream] {
-		feeders[p] = newFeeder(r, p, b.source, cursor, b.cfg.DeadLetterStream, b.saveC, b.log)
+		feeders[p] = newFeeder(r, p, b.source, cursor, keep, b.cfg.DeadLetterStream, b.saveC, b.log)
 		b.feeders = append(b.feeders, feeders[p])
 	}
 	b.routes = append(b.routes, r)
-	b.cursors = append(b.cursors, cursor)
+	b.cursors = append(b.cursors, cursor, keep)
 	return b.loadPositions(r, feeders)
 }
+
+// The cursors of a route: the position of its tail, and what retention has to leave for its detached lanes.
+func routeCursor(route string) string { return "route/" + route }
+func keepCursor(route string) string  { return "route/" + route + "/keep" }
 
 // Embedded is the broker inside the gateway, nil when it is not enabled.
 func (b *Bridge) Embedded() *embedded.Upstream { return b.embedded }

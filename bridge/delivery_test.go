@@ -435,6 +435,45 @@ func TestTopicMadeAnewIsTakenUp(t *testing.T) {
 	}
 }
 
+// Positions of one topic that were counted over different numbers of partitions cannot be used one by one.
+func TestPositionsThatDisagreeStartFromTheLowest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, newMemLog(map[string]int{"default": 1}), kfake.SeedTopics(3, "telemetry"))
+		defer r.end()
+		r.publish(oneTopic("a"), 10, 10)
+		r.log.state["bridge/all"] = map[string][]byte{
+			"0/telemetry/0": []byte("1 90 2"), "0/telemetry/1": []byte("1 50 3"), "0/telemetry/2": []byte("1 70 3"),
+		}
+		r.log.cursors["route/all"] = &memCursor{l: r.log, p: r.log.streams["default"], pos: []spool.Offset{95}}
+		r.start(oneRoute(RouteConfig{Topic: "telemetry"}))
+		r.drained(time.Minute)
+		if got := r.tally(r.consume("telemetry")); got != (tally{missing: 50}) { // those below the lowest position
+			t.Errorf("records %+v, want all from offset 50 on, once", got)
+		}
+		r.until("nothing stored", time.Minute, func() bool { return len(r.log.state["bridge/all"]) == 0 })
+	})
+}
+
+func TestDamagedPositionsAreRefused(t *testing.T) {
+	f := func(key, value, want string) {
+		t.Helper()
+		l := newMemLog(map[string]int{"default": 1})
+		l.state["bridge/all"] = map[string][]byte{key: []byte(value)}
+		cfg := oneRoute(RouteConfig{Topic: "telemetry"})
+		cfg.Upstreams = []kafka.Config{{Name: "main", Brokers: []string{"127.0.0.1:1"}}}
+		if _, err := New(cfg, Options{Log: l, GatewayID: "gw"}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q=%q: %v, want %q in it", key, value, err, want)
+		}
+	}
+	f("0/t/0", "2 5 3", spool.ErrUnsupported.Error())
+	f("0/t/0", "1 5", "is damaged")
+	f("0", "1 5 3", "is damaged")
+	f("0/t/x", "1 5 3", "invalid syntax")
+	f("0/t/0", "1 -5 3", "invalid syntax")
+	f("0/t/3", "1 5 3", "is damaged")
+	f("0/t/0", "1 5 2000000000", "is damaged")
+}
+
 func TestSpoolReadErrorIsToldAndPasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, newMemLog(map[string]int{"default": 1}), kfake.SeedTopics(1, "telemetry"))
@@ -505,12 +544,16 @@ func TestSlowLaneThatIsNotFullDoesNotHoldTheCursor(t *testing.T) {
 		r.publish(oneTopic("site/l0/x"), 1, 500)
 		cursor := r.log.cursors["route/all"]
 		r.until("the cursor passed the slow lane", 10*time.Second, func() bool { return cursor.Position(0) == 502 })
+		if got := r.log.cursors["route/all/keep"].Position(0); got != 1 {
+			t.Errorf("retention may go to %d, but 1 is not delivered", got)
+		}
 		if s := r.b.Stats()[0]; s.Lag != 501 || s.LagAge < time.Second {
 			t.Errorf("lag %d, age %v: the slow lane's record is not counted", s.Lag, s.LagAge)
 		}
 		fault.Remove()
 		r.drained(time.Minute)
 		r.complete("t.l0", "t.l1")
+		r.until("retention may go on", time.Minute, func() bool { return r.log.cursors["route/all/keep"].Position(0) == 502 })
 	})
 }
 

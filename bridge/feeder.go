@@ -19,7 +19,8 @@ type feeder struct {
 	partition   int
 	log         *slog.Logger
 	source      Log
-	cursor      Cursor
+	cursor      Cursor // where the tail goes on
+	keep        Cursor // what retention has to leave: the cursor, or a detached lane that is behind it
 	deadLetters string // stream; empty when there is none
 
 	wakeC  chan struct{} // the tail: something may have changed
@@ -29,6 +30,7 @@ type feeder struct {
 	mu        sync.Mutex
 	pos       spool.Offset // everything below is acknowledged, with a lane, or passed over for a detached one
 	committed spool.Offset // what the cursor was told
+	kept      spool.Offset // what keep was told
 	head      int64        // receive time of the record in hand, 0 at the tail
 	outlets   map[string]*outlet
 	dests     map[destination]*outlet // cache; nil is a record that the route does not take
@@ -53,9 +55,9 @@ const (
 	readPause       = time.Second
 )
 
-func newFeeder(r *route, partition int, source Log, cursor Cursor, deadLetters string, saveC chan struct{}, log *slog.Logger) *feeder {
+func newFeeder(r *route, partition int, source Log, cursor, keep Cursor, deadLetters string, saveC chan struct{}, log *slog.Logger) *feeder {
 	f := &feeder{
-		r: r, partition: partition, source: source, cursor: cursor, deadLetters: deadLetters, saveC: saveC,
+		r: r, partition: partition, source: source, cursor: cursor, keep: keep, deadLetters: deadLetters, saveC: saveC,
 		log:     log.With("route", r.cfg.Name, "partition", partition),
 		wakeC:   make(chan struct{}, 1),
 		catchC:  make(chan struct{}, 1),
@@ -351,18 +353,27 @@ func (f *feeder) kickLocked() {
 }
 
 // commitLocked moves the cursor to the lowest offset that is not acknowledged. A detached lane holds it only until the
-// lane's own position is durable.
+// lane's own position is durable. What the lane has not delivered stays in the spool all the same: keep never passes it.
 func (f *feeder) commitLocked() {
-	low := f.pos
+	low, keep := f.pos, f.pos
 	for _, l := range f.lanes {
+		at := l.unacked()
 		if !l.detached || !l.stored {
-			low = min(low, l.unacked())
+			low = min(low, at)
 		}
+		if l.stored && l.savedAt != spool.NoOffset {
+			at = min(at, l.savedAt) // where the lane goes on after a crash
+		}
+		keep = min(keep, at)
 	}
 	if low > f.committed {
 		f.committed = low
 		f.progress = time.Now()
 		f.cursor.Commit(f.partition, low)
+	}
+	if keep > f.kept {
+		f.kept = keep
+		f.keep.Commit(f.partition, keep)
 	}
 }
 

@@ -23,6 +23,8 @@ const positionsVersion = "1"
 // sent in it.
 const saveEvery = 100 * time.Millisecond
 
+const maxPartitions = 1 << 20 // of a Kafka topic: a damaged number cannot make us allocate more
+
 func space(route string) string { return "bridge/" + route }
 
 func (l *lane) key() string {
@@ -184,6 +186,9 @@ func (b *Bridge) loadPositions(r *route, feeders map[int]*feeder) error {
 				return fmt.Errorf("route %s: position %q = %q: %w", r.cfg.Name, key, value, err)
 			}
 		}
+		if lane < -1 || lane >= 0 && lane >= n || n < 0 || n > maxPartitions {
+			return fmt.Errorf("route %s: position %q = %q is damaged", r.cfg.Name, key, value)
+		}
 		if f, ok := feeders[partition]; ok {
 			f.restore(rest[:i], int32(lane), spool.Offset(at), int32(n))
 		}
@@ -199,22 +204,24 @@ func (f *feeder) restore(topic string, partition int32, at spool.Offset, n int32
 		f.r.admit(topic)
 	}
 	o := f.openLocked(topic)
-	if partition >= 0 && o.n == 0 && o.whole == nil {
+	if o.n != 0 && (partition < 0 || partition >= o.n || n != o.n) {
+		// Positions that were counted over different numbers of partitions: the lowest, over again, loses nothing.
+		for _, l := range o.lanes {
+			if l != nil {
+				at = min(at, l.next)
+				f.removeLocked(l)
+			}
+		}
+		o.n, o.lanes, partition = 0, nil, -1
+	}
+	if o.whole != nil {
+		o.whole.next = min(o.whole.next, at)
+		return
+	}
+	if partition >= 0 && o.n == 0 {
 		o.n, o.lanes = n, make([]*lane, n)
 	}
-	if partition < 0 || o.n != n || partition >= o.n {
-		partition = -1
-		if o.whole != nil {
-			at = min(at, o.whole.next)
-		}
-	}
-	l := o.whole
-	if partition >= 0 || l == nil {
-		l = f.addLaneLocked(o, partition)
-	}
-	if !l.detached {
-		f.detachLocked(l, at)
-	}
-	l.next = at
+	l := f.addLaneLocked(o, partition)
+	f.detachLocked(l, at)
 	l.stored, l.savedAt = true, at
 }
