@@ -43,8 +43,8 @@ test-kafka: ## tests against a real Apache Kafka (needs Java 17 and Maven; fetch
 test-clients: ## foreign MQTT clients and kcat against the real binary (needs mosquitto-clients, kcat, Node.js)
 	$(GO) test -count=1 -timeout 10m ./loadtest/clients/...
 
-bench: ## benchmarks: figures side by side in one run
-	$(GO) test -run '^$$' -bench . -benchtime 2s ./spool/...
+bench: ## the spool beside the disk's limit and other logs, figures beside their targets (ARGS="-quick", "-only loads", "-json")
+	cd spool/bench && $(GO) run . $(ARGS)
 
 generate: ## rewrite what is generated (configuration reference, schema)
 	$(GO) generate ./...
