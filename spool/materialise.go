@@ -155,7 +155,16 @@ func (p *partition) buildBatch(o, end Offset) (segment.Batch, error) {
 		if c != nil {
 			recs = c.records[o-c.first : min(c.next(), end)-c.first]
 		}
+		after := p.chunkAfterLocked(o)
 		p.mu.RUnlock()
+		if c == nil && after != nil && after.first < end { // a loss of the journal that came before this start
+			if b.Count > 0 {
+				break
+			}
+			o = after.first
+			b.Base = uint64(o)
+			continue
+		}
 		if c == nil {
 			panic(fmt.Sprintf("BUG: %s/%d: offset %d of %d is neither in the tail nor in a segment", p.st.name, p.num, o, end))
 		}
@@ -260,6 +269,12 @@ func (s *Spool) appliedTo(st *stream, next []Offset) {
 func (p *partition) memoryLocked(from, to Offset) (n int64) {
 	for from < to {
 		c := p.chunkLocked(from)
+		if c == nil {
+			if c = p.chunkAfterLocked(from); c == nil || c.first >= to {
+				return n
+			}
+			from = c.first
+		}
 		end := min(c.next(), to)
 		if from == c.first && end == c.next() {
 			n += c.bytes

@@ -17,6 +17,11 @@ type Reader struct {
 	next   Offset
 	once   sync.Once
 	closed chan struct{}
+
+	match   *Match       // nil: everything
+	aligned Offset       // where a batch of a segment begins
+	refsOf  *segmentFile // whose index refs are
+	refs    []Offset     // batches with something that is wanted
 }
 
 // readBytes is how much of a segment is read at once: a few batches, so that a reader that is behind does not take the
@@ -29,7 +34,7 @@ func (s *Spool) NewReader(stream string, partition int, from Offset) (*Reader, e
 	if p == nil {
 		return nil, fmt.Errorf("spool: read %s/%d: %w", stream, partition, ErrUnknownStream)
 	}
-	return &Reader{s: s, p: p, next: from, closed: make(chan struct{})}, nil
+	return &Reader{s: s, p: p, next: from, aligned: NoOffset, closed: make(chan struct{})}, nil
 }
 
 // Next waits for records and returns the next batch. It ends with ctx's error, or ErrClosed when the reader or the spool
@@ -84,6 +89,7 @@ func (r *Reader) TryNext() (Batch, bool, error) {
 		case found == stepTail:
 			return Batch{}, false, nil
 		case found == stepBatch:
+			b = r.selected(b)
 			b.Stream, b.Partition = r.p.st.name, r.p.num
 			r.next = b.Next
 			return b, true, nil
@@ -174,16 +180,27 @@ func (r *Reader) batch(first, next Offset, recs []Record, minExpiry int64) Batch
 // fromSegment reads from the segment that holds the next offset.
 func (r *Reader) fromSegment() (Batch, step, error) {
 	p, o := r.p, r.next
-	f, from := p.st.find(p.num, o)
-	if f == nil || from > o {
-		return r.hole(o, from, f != nil)
+	f, in := p.st.find(p.num, o)
+	if f == nil || in.First > o {
+		return r.hole(o, in.First, f != nil)
+	}
+	if o == in.First {
+		r.aligned = o
+	}
+	if to := r.skipTo(f, o, in.Next); to > o {
+		r.aligned = to
+		return Batch{First: o, Next: to}, stepBatch, nil
+	}
+	limit := readBytes
+	if r.match != nil {
+		limit = 1 // one batch: the index says which one is next
 	}
 	var recs []Record
 	var first, next Offset
 	minExpiry := int64(0)
 	got := false
 	found, err := f.with(func(seg *segment.Segment) error {
-		_, err := seg.Read(uint16(p.num), uint64(o), readBytes, func(b segment.Batch) error {
+		_, err := seg.Read(uint16(p.num), uint64(o), limit, func(b segment.Batch) error {
 			if got && Offset(b.Base) != next { // a hole: it is told by the next step
 				return errStop
 			}
@@ -224,12 +241,14 @@ func (r *Reader) fromSegment() (Batch, step, error) {
 		skip++
 	}
 	r.s.metrics.readBehind.Inc()
+	r.aligned = next
 	return r.batch(o, next, recs[skip:], minExpiry), stepBatch, nil
 }
 
 var errStop = fmt.Errorf("stop")
 
-// hole tells about offsets from o on that are in no segment: up to next, or to where the tail begins.
+// hole tells about offsets from o on that are in no segment: up to next, where a later segment goes on, or to where the tail
+// does. What was evicted from the tail was in a segment before, so that it cannot be taken for a hole.
 func (r *Reader) hole(o, next Offset, more bool) (Batch, step, error) {
 	p := r.p
 	p.mu.RLock()
@@ -237,15 +256,20 @@ func (r *Reader) hole(o, next Offset, more bool) (Batch, step, error) {
 	if o < p.start || p.chunkLocked(o) != nil || o >= p.end {
 		return Batch{}, stepAgain, nil // it was removed, or came into memory, since we looked
 	}
-	if !more {
-		if next = p.applied; next <= o {
-			return Batch{}, stepAgain, nil
-		}
+	to := p.end
+	if more {
+		to = next
+	}
+	if o < p.applied {
+		to = min(to, p.applied)
+	}
+	if c := p.chunkAfterLocked(o); c != nil {
+		to = min(to, c.first)
 	}
 	if _, ok := p.lostAtLocked(o); ok {
-		return p.goneLocked(o, next), stepBatch, nil
+		return p.goneLocked(o, to), stepBatch, nil
 	}
-	return Batch{First: next, Next: next, Gap: &Gap{From: o, To: next, Reason: GapDamaged}}, stepBatch, nil
+	return Batch{First: to, Next: to, Gap: &Gap{From: o, To: to, Reason: GapDamaged}}, stepBatch, nil
 }
 
 // skipDamaged waits until the janitor has saved what can be saved from the segment; then the reader looks again.
@@ -268,7 +292,7 @@ func (r *Reader) skipDamaged(f *segmentFile) (Batch, step, error) {
 }
 
 // Seek moves the reader: the next batch begins at o.
-func (r *Reader) Seek(o Offset) { r.next = o }
+func (r *Reader) Seek(o Offset) { r.next, r.aligned = o, NoOffset }
 
 // Offset is the next offset that the reader will speak for.
 func (r *Reader) Offset() Offset { return r.next }

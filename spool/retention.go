@@ -310,7 +310,6 @@ func (s *Spool) forget(f *segmentFile, reason string) (records uint64) {
 		st.expired.Add(in.Records - min(live, in.Records))
 		return nil
 	})
-	st.remove(f)
 	for i, r := range ranges {
 		p := st.parts[r.Partition]
 		records += uint64(r.Next - r.First)
@@ -329,20 +328,26 @@ func (s *Spool) forget(f *segmentFile, reason string) (records uint64) {
 			p.addLostLocked(lostRange{From: r.First, To: r.Next, Reason: reason})
 		}
 		p.mu.Unlock()
-		st.moveStart(p)
+		st.moveStart(p, f) // before it is gone: a reader must not take it for a hole
 	}
+	st.remove(f)
 	return records
 }
 
-// moveStart sets the log start to the first offset that can be read.
-func (st *stream) moveStart(p *partition) {
-	first := Offset(0)
-	f, o := st.find(p.num, 0)
+// moveStart sets the log start to the first offset that can be read when without is gone.
+func (st *stream) moveStart(p *partition, without *segmentFile) {
+	first := NoOffset
+	for _, f := range st.segments() {
+		st.segMu.RLock()
+		r, ok := f.rangeOf(p.num)
+		st.segMu.RUnlock()
+		if ok && f != without {
+			first = r.First
+			break
+		}
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if first = o; f == nil {
-		first = p.applied
-	}
 	p.start = max(p.start, min(first, p.applied))
 }
 

@@ -113,9 +113,9 @@ func (f *segmentFile) close() error {
 	return err
 }
 
-// find is the segment that holds o of partition p, or else the first one after it. from is the first offset of p there
-// that is not below o; f is nil when no segment has any.
-func (st *stream) find(p int, o Offset) (f *segmentFile, from Offset) {
+// find is the segment that holds o of partition p, or else the first one after it, and what it holds of p; f is nil when
+// no segment has any.
+func (st *stream) find(p int, o Offset) (f *segmentFile, in segmentRange) {
 	st.segMu.RLock()
 	defer st.segMu.RUnlock()
 	lo, hi := 0, len(st.segs)
@@ -124,24 +124,26 @@ func (st *stream) find(p int, o Offset) (f *segmentFile, from Offset) {
 		k := mid
 		var r segmentRange
 		ok := false
-		for ; k < hi && !ok; k++ {
-			r, ok = st.segs[k].rangeOf(p)
+		for ; k < hi; k++ {
+			if r, ok = st.segs[k].rangeOf(p); ok {
+				break
+			}
 		}
 		switch {
 		case !ok:
 			hi = mid
 		case r.Next <= o:
-			lo = k
+			lo = k + 1
 		default:
 			hi = mid
 		}
 	}
 	for _, f := range st.segs[lo:] {
 		if r, ok := f.rangeOf(p); ok && r.Next > o {
-			return f, max(o, r.First)
+			return f, r
 		}
 	}
-	return nil, 0
+	return nil, segmentRange{}
 }
 
 // active is the segment that is written to, nil when there is none.

@@ -120,6 +120,16 @@ func (p *partition) chunkLocked(o Offset) *chunk {
 	return nil
 }
 
+// chunkAfterLocked is the first chunk that begins after o, nil when there is none. p.mu is held.
+func (p *partition) chunkAfterLocked(o Offset) *chunk {
+	for _, c := range p.chunks {
+		if c.first > o {
+			return c
+		}
+	}
+	return nil
+}
+
 func minNonZero(a, b int64) int64 {
 	if a == 0 || b != 0 && b < a {
 		return b
