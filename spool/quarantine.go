@@ -204,7 +204,7 @@ func (s *Spool) replaceSegment(f, fresh *segmentFile, before []segmentRange) {
 			s.log.Error("records are lost", "stream", st.name, "partition", n, "from", l.From, "to", l.To)
 		}
 		p.mu.Unlock()
-		st.moveStart(p, nil)
+		st.moveStart(p)
 	}
 }
 

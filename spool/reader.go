@@ -180,7 +180,7 @@ func (r *Reader) batch(first, next Offset, recs []Record, minExpiry int64) Batch
 // fromSegment reads from the segment that holds the next offset.
 func (r *Reader) fromSegment() (Batch, step, error) {
 	p, o := r.p, r.next
-	f, in := p.st.find(p.num, o)
+	f, in := p.st.findRange(p.num, o)
 	if f == nil || in.First > o {
 		return r.hole(o, in.First, f != nil)
 	}

@@ -493,7 +493,7 @@ func (r *recovery) finish() error {
 	r.materialise(true)
 	for _, st := range s.streams {
 		for _, p := range st.parts {
-			st.moveStart(p, nil)
+			st.moveStart(p)
 		}
 	}
 	if err := s.meta.load(cursorSpace, func(name string, v []byte) error {

@@ -328,14 +328,17 @@ func (s *Spool) forget(f *segmentFile, reason string) (records uint64) {
 			p.addLostLocked(lostRange{From: r.First, To: r.Next, Reason: reason})
 		}
 		p.mu.Unlock()
-		st.moveStart(p, f) // before it is gone: a reader must not take it for a hole
+		st.moveStartPast(p, f) // before it is gone: a reader must not take it for a hole
 	}
 	st.remove(f)
 	return records
 }
 
-// moveStart sets the log start to the first offset that can be read when without is gone.
-func (st *stream) moveStart(p *partition, without *segmentFile) {
+// moveStart sets the log start to the first offset that can be read.
+func (st *stream) moveStart(p *partition) { st.moveStartPast(p, nil) }
+
+// moveStartPast is moveStart as if without were gone already.
+func (st *stream) moveStartPast(p *partition, without *segmentFile) {
 	first := NoOffset
 	for _, f := range st.segments() {
 		st.segMu.RLock()
