@@ -134,7 +134,7 @@ func (d *dumper) step(ctx context.Context, p *partition, o, end Offset) (Offset,
 	}
 	applied := p.applied
 	p.mu.RUnlock()
-	f, from := p.st.find(p.num, o)
+	f, from := p.st.holder(p.num, o)
 	if f == nil {
 		if applied <= o {
 			return o, nil // it has just come into memory

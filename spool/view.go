@@ -413,9 +413,30 @@ func (v *View) settle(r *recovery) {
 					NextStart: "readers see a gap (damaged)",
 				}.in(st.name, p.num, l.From, l.To))
 			}
-			st.moveStart(p)
+			p.start = max(p.start, st.firstKept(p))
 		}
 	}
+}
+
+// firstKept is the first offset of p that can be read.
+func (st *stream) firstKept(p *partition) Offset {
+	if f, first := st.holder(p.num, 0); f != nil {
+		return min(first, p.applied)
+	}
+	return p.applied
+}
+
+// holder is the segment that holds o of a partition, or else the first one behind it, and the first of its offsets that is
+// not below o.
+func (st *stream) holder(partition int, o Offset) (f *segmentFile, from Offset) {
+	st.segMu.RLock()
+	defer st.segMu.RUnlock()
+	for _, f := range st.segs {
+		if r, ok := f.rangeOf(partition); ok && r.Next > o {
+			return f, max(o, r.First)
+		}
+	}
+	return nil, 0
 }
 
 func (v *View) restoreCursors() error {
