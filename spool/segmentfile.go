@@ -113,14 +113,8 @@ func (f *segmentFile) close() error {
 	return err
 }
 
-// find is the segment that holds o of partition p, or else the first one after it. from is the first offset of p there that
-// is not below o; f is nil when no segment has any.
-func (st *stream) find(p int, o Offset) (f *segmentFile, from Offset) {
-	f, in := st.findRange(p, o)
-	return f, max(o, in.First)
-}
-
-// findRange is find with all that the segment holds of p.
+// findRange is the segment that holds o of partition p, or else the first one after it, and what it holds of p; f is nil
+// when no segment has any.
 func (st *stream) findRange(p int, o Offset) (f *segmentFile, in segmentRange) {
 	st.segMu.RLock()
 	defer st.segMu.RUnlock()
