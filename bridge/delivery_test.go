@@ -125,11 +125,7 @@ func TestStuckTopicIsDetachedAndCatchesUp(t *testing.T) {
 		fault.Remove()
 		r.drained(time.Minute)
 		r.complete(topics...)
-		r.until("attached again and nothing stored", time.Minute, func() bool {
-			r.log.mu.Lock()
-			defer r.log.mu.Unlock()
-			return len(r.log.state["bridge/all"]) == 0
-		})
+		r.until("attached again and nothing stored", time.Minute, func() bool { return r.log.stored("bridge/all") == 0 })
 		if s := r.b.Stats()[0]; s.DetachedLanes != 0 || s.BufferedRecords != 0 {
 			t.Errorf("stats %+v, want no detached lane", s)
 		}
@@ -450,7 +446,7 @@ func TestPositionsThatDisagreeStartFromTheLowest(t *testing.T) {
 		if got := r.tally(r.consume("telemetry")); got != (tally{missing: 50}) { // those below the lowest position
 			t.Errorf("records %+v, want all from offset 50 on, once", got)
 		}
-		r.until("nothing stored", time.Minute, func() bool { return len(r.log.state["bridge/all"]) == 0 })
+		r.until("nothing stored", time.Minute, func() bool { return r.log.stored("bridge/all") == 0 })
 	})
 }
 

@@ -20,7 +20,6 @@ type memLog struct {
 	state   map[string]map[string][]byte
 	batch   int // records of a reader's batch
 	fail    error
-	saves   int
 }
 
 type memPartition struct {
@@ -188,7 +187,6 @@ func (l *memLog) Append(_ context.Context, e spool.Entry) error {
 		return l.fail
 	}
 	for _, c := range e.Changes {
-		l.saves++
 		if l.state[c.Space] == nil {
 			l.state[c.Space] = make(map[string][]byte)
 		}
@@ -211,7 +209,14 @@ func (l *memLog) Append(_ context.Context, e spool.Entry) error {
 	return nil
 }
 
-// crashed is the log as another process finds it after kill -9: with the positions of so long ago as the cursor may lag.
+// stored is the number of entries of a space.
+func (l *memLog) stored(space string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.state[space])
+}
+
+// clone is the log as another process finds it after a crash.
 func (l *memLog) clone() *memLog {
 	l.mu.Lock()
 	defer l.mu.Unlock()
