@@ -115,7 +115,7 @@ func (s *session) Unlock() { s.mu.Unlock() }
 func (s *session) name() string { return s.id }
 
 func (s *session) feedLocked() *feed {
-	if s.conn == nil || s.ended || s.flights.resend > 0 || len(s.waiting) > 0 {
+	if s.conn == nil || s.ended || s.flights.resend > 0 || s.waiting.len() > 0 {
 		return nil
 	}
 	return s.feed
@@ -127,11 +127,22 @@ func (s *session) acceptLocked(lane int, rec *spool.Record, enc *encoder) bool {
 			return s.sendDeferredLocked(lane, pid, rec, enc)
 		}
 	}
-	h, ok := combine(s, lane, rec, s.matchingLocked(rec.Topic))
+	h, ok := combine(s, lane, rec, s.matchingLocked(rec.Topic, enc))
 	if !ok || h.qos == 0 { // QoS 0 went by live or not at all
 		return true
 	}
 	return s.roomLocked() && s.sendLocked(int32(lane), rec, h, enc)
+}
+
+// tooLargeLocked ends a delivery that fitted the client's last connection and does not fit this one.
+func (s *session) tooLargeLocked(fl *flight) {
+	if fl.qos == 1 {
+		s.flights.set(fl, flightDone)
+		return
+	}
+	pid := fl.pid
+	s.flights.set(fl, flightReleased)
+	s.conn.pubrel(pid, reasonSuccess)
 }
 
 // sendDeferredLocked sends a delivery of before the restart again, with the identifier that it had.
@@ -141,14 +152,17 @@ func (s *session) sendDeferredLocked(lane int, pid uint16, rec *spool.Record, en
 		if s.flights.window >= s.limit {
 			return false
 		}
-		h, _ := combine(s, lane, rec, s.matchingLocked(rec.Topic))
+		h, _ := combine(s, lane, rec, s.matchingLocked(rec.Topic, enc))
 		h.qos = fl.qos
 		packet, at := enc.encode(s.conn.peer.Version, h)
 		state := flightSent
 		switch {
 		case s.tooLarge(s.conn, packet):
-		case len(s.held) > 0: // it must not overtake what came before it on its lane
-			s.held = append(s.held, held{rec: *rec, how: h, pid: pid, size: len(packet), ready: true, dup: true})
+			s.tooLargeLocked(fl)
+			delete(s.again, place{int32(lane), rec.Offset})
+			return true
+		case s.held.len() > 0: // it must not overtake what came before it on its lane
+			s.held.push(held{rec: *rec, how: h, pid: pid, size: len(packet), ready: true, dup: true})
 			s.heldBytes += len(packet)
 			state = flightPending
 		case !s.conn.out.message(packet, at, pid, true, s.srv.outputLimit):
@@ -163,14 +177,15 @@ func (s *session) sendDeferredLocked(lane int, pid uint16, rec *spool.Record, en
 const manySubscriptions = 8 // above it a session's own map and index are faster than trying its filters
 
 // matchingLocked returns the session's subscriptions that match topic, shared ones excepted: a group has its own feed.
-func (s *session) matchingLocked(topic string) []*subscription {
+func (s *session) matchingLocked(topic string, enc *encoder) []*subscription {
 	if s.subs.len() <= manySubscriptions {
-		var found []*subscription
+		found := enc.found[:0]
 		for sub := range s.subs.all() {
 			if sub.group == nil && spool.MatchFilter(sub.topic, topic) {
 				found = append(found, sub)
 			}
 		}
+		enc.found = found
 		return found
 	}
 	if s.matcher == nil {
@@ -205,7 +220,7 @@ func (s *session) serve(enc *encoder) bool {
 	}
 	s.mu.Lock()
 	s.drainLocked()
-	waits := len(s.waiting) > 0
+	waits := s.waiting.len() > 0
 	s.mu.Unlock()
 	if waits {
 		return false
@@ -301,11 +316,15 @@ func (s *session) resendOne(c *conn, was flight, rec *spool.Record, enc *encoder
 		s.srv.metrics.drop(dropExpired)
 		return true
 	}
-	h, _ := combine(s, max(int(fl.lane), 0), rec, s.matchingLocked(rec.Topic))
+	h, _ := combine(s, max(int(fl.lane), 0), rec, s.matchingLocked(rec.Topic, enc))
 	h.qos = fl.qos
 	h.retain = h.retain || fl.lane == noLane
 	packet, at := enc.encode(c.peer.Version, h)
-	if !s.tooLarge(c, packet) && !c.out.message(packet, at, was.pid, !fl.fresh, s.srv.outputLimit) {
+	switch {
+	case s.tooLarge(c, packet):
+		s.tooLargeLocked(fl)
+		return true
+	case !c.out.message(packet, at, was.pid, !fl.fresh, s.srv.outputLimit):
 		return false
 	}
 	if fl.fresh {

@@ -20,8 +20,8 @@ const (
 	// lastWrite is how long a connection that is being closed may take to read the last packet.
 	lastWrite = time.Second
 
-	// linger is how long the rest of what the client sends is read and thrown away after its connection was closed for a
-	// fault: closing a socket with unread bytes resets it, and the client would not see the last packet.
+	// linger is how long the rest of what the client sends is read and thrown away, until it closes the connection:
+	// closing a socket with unread bytes resets it, and the client would not see the last packet.
 	linger = 500 * time.Millisecond
 )
 
@@ -44,9 +44,9 @@ type conn struct {
 	keepAlive      time.Duration // 0 is none
 
 	// Of the reader.
-	aliases  []string // topic alias - 1 → topic
-	deadline time.Time
-	polite   bool // the client sent DISCONNECT with reason 0x00, which drops the will
+	aliases  []string      // topic alias - 1 → topic
+	deadline time.Duration // of the next packet, on the server's clock
+	polite   bool          // the client sent DISCONNECT with reason 0x00, which drops the will
 
 	// Of the log's commit goroutine.
 	inGroup bool // in Server.inGroup
@@ -131,18 +131,18 @@ func protocolError(detail string) error {
 	return &wire.Error{Code: packets.ErrProtocolViolation, Detail: detail, Version: wire.Version5}
 }
 
-// extendDeadline gives the client one and a half keep-alives (MQTT 5, 3.1.2-22), a tenth more at most: so the timer is
-// not set for each packet.
+// extendDeadline gives the client one and a half keep-alives (MQTT 5, 3.1.2-22), a tenth and two ticks more at most: so
+// neither is the timer set for each packet nor the time asked for.
 func (c *conn) extendDeadline() {
 	if c.keepAlive == 0 {
 		return
 	}
-	now := time.Now()
-	if c.deadline.Sub(now) > c.keepAlive*3/2 {
+	if c.deadline-c.srv.clock.now() > c.keepAlive*3/2 {
 		return
 	}
-	c.deadline = now.Add(c.keepAlive * 16 / 10)
-	_ = c.nc.SetReadDeadline(c.deadline)
+	left := c.keepAlive*16/10 + clockTick
+	c.deadline = c.srv.clock.now() + left
+	_ = c.nc.SetReadDeadline(time.Now().Add(left))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.cause != nil { // closeFor may have set its own meanwhile
@@ -215,9 +215,10 @@ func (c *conn) end() {
 	if c.sess != nil {
 		c.srv.detach(c, c.polite)
 	}
-	if !lost(cause) {
+	if c.out.finished() {
 		c.drain()
 	}
+	c.out.abort()
 	c.srv.gone(c)
 	c.srv.log.LogAttrs(context.Background(), slog.LevelDebug, "connection closed",
 		slog.String("listener", c.lst.cfg.Name), slog.String("client", c.clientID()), slog.Any("err", cause))
@@ -227,7 +228,6 @@ func (c *conn) end() {
 func (c *conn) drain() {
 	_ = c.nc.SetReadDeadline(time.Now().Add(linger))
 	_, _ = io.CopyN(io.Discard, c.nc, 256<<10)
-	c.out.abort()
 }
 
 func (c *conn) clientID() string {

@@ -188,7 +188,7 @@ func (srv *Server) openSession(c *conn, p *wire.Connect) (s *session, present bo
 		}
 	}
 	if s == nil {
-		s = &session{srv: srv, id: p.ClientID}
+		s = &session{srv: srv, id: p.ClientID, epoch: uint64(srv.now().UnixNano())}
 		srv.sessions[s.id] = s
 		srv.metrics.sessions.Inc()
 	}

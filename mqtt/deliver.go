@@ -16,6 +16,7 @@ type encoder struct {
 	alive    bool
 	variants [2][3][2]variant // version, QoS, retain
 	single   []byte           // the variant of one subscriber, which has its own identifiers
+	found    []*subscription  // memory for matchingLocked
 }
 
 type variant struct {
@@ -108,13 +109,13 @@ func (s *session) offer(lane int, rec *spool.Record, subs []*subscription, enc *
 	if f == nil || !f.live[lane] || rec.Offset < f.next[lane] {
 		return nil // it is read from the log, or was
 	}
-	if len(s.waiting) == 0 && s.roomLocked() && s.sendLocked(int32(lane), rec, h, enc) {
+	if s.waiting.len() == 0 && s.roomLocked() && s.sendLocked(int32(lane), rec, h, enc) {
 		f.next[lane] = rec.Offset + 1
 		return c
 	}
 	// While some lane is behind nothing waits in memory: the lanes then take turns for the window.
-	if f.behind == 0 && len(s.waiting) < s.srv.cfg.MaxQueued {
-		s.waiting = append(s.waiting, waiting{rec: *rec, lane: int32(lane), how: h})
+	if f.behind == 0 && s.waiting.len() < s.srv.cfg.MaxQueued {
+		s.waiting.push(waiting{rec: *rec, lane: int32(lane), how: h})
 		f.next[lane] = rec.Offset + 1
 		return nil
 	}
@@ -164,13 +165,13 @@ func (s *session) sendLocked(lane int32, rec *spool.Record, h how, enc *encoder)
 	if lane == noLane {
 		fl.rec = rec
 	}
-	if promised := h.qos == 2 && s.durable; promised || len(s.held) > 0 {
+	if promised := h.qos == 2 && s.durable; promised || s.held.len() > 0 {
 		if !c.out.room(len(packet)+s.heldBytes, s.srv.outputLimit) {
 			return false
 		}
 		fl.state = flightPending
 		s.flights.add(fl)
-		s.held = append(s.held, held{rec: *rec, how: h, pid: fl.pid, size: len(packet), ready: !promised})
+		s.held.push(held{rec: *rec, how: h, pid: fl.pid, size: len(packet), ready: !promised})
 		s.heldBytes += len(packet)
 		if promised {
 			s.promise(fl)
@@ -209,9 +210,9 @@ func (s *session) promise(fl flight) {
 			}
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			for i := range s.held {
-				if s.held[i].pid == fl.pid {
-					s.held[i].ready = true
+			for i := range s.held.len() {
+				if h := s.held.at(i); h.pid == fl.pid {
+					h.ready = true
 					s.sendHeldLocked()
 					return
 				}
@@ -226,9 +227,8 @@ func (s *session) sendHeldLocked() {
 	c := s.conn
 	enc := encoders.Get().(*encoder)
 	defer encoders.Put(enc)
-	n := 0
-	for ; n < len(s.held) && s.held[n].ready; n++ {
-		h := &s.held[n]
+	for ; s.held.len() > 0 && s.held.at(0).ready; s.held.pop() {
+		h := s.held.at(0)
 		s.heldBytes -= h.size
 		fl := s.flights.find(h.pid)
 		if fl == nil || fl.state != flightPending {
@@ -244,12 +244,6 @@ func (s *session) sendHeldLocked() {
 		})
 		s.flights.set(fl, flightSent)
 		s.srv.metrics.sent[h.how.qos].Inc()
-	}
-	rest := copy(s.held, s.held[n:])
-	clear(s.held[rest:])
-	s.held = s.held[:rest]
-	if rest == 0 {
-		s.held = nil
 	}
 	s.srv.flushAfterGroup(c)
 }
@@ -272,15 +266,16 @@ func (s *session) promisedLocked(was *flight) {
 // unholdLocked gives up what is held for a connection that ends. QoS 2 deliveries stay pending until their promise is
 // kept.
 func (s *session) unholdLocked() {
-	for i := range s.held {
-		h := &s.held[i]
+	for i := range s.held.len() {
+		h := s.held.at(i)
 		fl := s.flights.find(h.pid)
 		if fl != nil && fl.state == flightPending && (h.ready || fl.qos == 1) {
 			fl.fresh = !h.dup
 			s.flights.set(fl, flightSent)
 		}
 	}
-	s.held, s.heldBytes = nil, 0
+	s.held.reset()
+	s.heldBytes = 0
 }
 
 // acknowledged deals with a PUBACK, PUBREC or PUBCOMP of the client.

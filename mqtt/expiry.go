@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/forebay-gateway/forebay/spool"
@@ -180,6 +181,27 @@ func (srv *Server) touchAll() {
 			g.touchLocked()
 		}
 		g.mu.Unlock()
+	}
+}
+
+// clock tells the time since its start, as of the last tick: what each packet asks for must cost nothing.
+type clock struct{ at atomic.Int64 }
+
+const clockTick = 100 * time.Millisecond
+
+func (c *clock) now() time.Duration { return time.Duration(c.at.Load()) }
+
+func (c *clock) run(ctx context.Context) {
+	began := time.Now()
+	tick := time.NewTicker(clockTick)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			c.at.Store(int64(time.Since(began)))
+		}
 	}
 }
 

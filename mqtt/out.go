@@ -109,12 +109,16 @@ func (o *output) flush() {
 		o.mu.Lock()
 		if len(o.buf) == 0 || o.closed {
 			o.flushing = false
-			end := o.closing || o.closed
-			o.closed = o.closed || o.closing
+			closed, closing := o.closed, o.closing
+			o.closed = closed || closing
 			o.freeLocked()
 			o.mu.Unlock()
-			if end {
+			switch {
+			case closed:
 				o.c.Close()
+			case closing:
+				// The reader closes the connection when the client has seen the end, or not at all.
+				o.end()
 			}
 			return
 		}
@@ -167,6 +171,15 @@ func (o *output) write(b []byte) error {
 	return nil
 }
 
+// end tells the client that nothing more comes.
+func (o *output) end() {
+	if half, ok := o.c.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+		return
+	}
+	o.c.Close()
+}
+
 // freeLocked gives the buffer back: an idle connection has none.
 func (o *output) freeLocked() {
 	if o.buf != nil && cap(o.buf) <= keptBuf {
@@ -189,7 +202,8 @@ func (o *output) waitRoom(limit int) {
 	}
 }
 
-// finish closes the connection after what was appended is written, fn's packet as the last; at most timeout a chunk.
+// finish ends the output after what was appended is written, fn's packet as the last; at most timeout a chunk. The reader
+// closes the connection.
 func (o *output) finish(fn func(b []byte) []byte, timeout time.Duration) {
 	o.mu.Lock()
 	if o.closed || o.closing {
@@ -212,6 +226,13 @@ func (o *output) finish(fn func(b []byte) []byte, timeout time.Duration) {
 		_ = o.c.SetWriteDeadline(time.Now().Add(timeout))
 	}
 	o.wake()
+}
+
+// finished reports whether finish was called: the client gets a last packet, or the end, in an orderly way.
+func (o *output) finished() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.closing
 }
 
 // abort closes the connection now.

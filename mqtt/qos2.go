@@ -61,7 +61,7 @@ func (c *conn) publish2(ctx context.Context, rec *spool.Record, pid uint16) bool
 
 	e := spool.Entry{Record: rec, Done: in}
 	if durable {
-		e.Changes = append(e.Changes, spool.Change{Space: spaceInbound, Key: pidKey(s.id, pid), Value: []byte{stateVersion}})
+		e.Changes = append(e.Changes, spool.Change{Space: spaceInbound, Key: inboundKey(s.id, s.epoch, pid), Value: []byte{stateVersion}})
 	}
 	if rec.Retain {
 		e.Changes = append(e.Changes, retainedChange(rec))
@@ -152,7 +152,7 @@ func (c *conn) released(ctx context.Context, p *wire.Ack) bool {
 	s.mu.Unlock()
 
 	err := c.srv.spool.Append(ctx, spool.Entry{
-		Changes: []spool.Change{{Space: spaceInbound, Key: pidKey(s.id, p.PacketID)}},
+		Changes: []spool.Change{{Space: spaceInbound, Key: inboundKey(s.id, s.epoch, p.PacketID)}},
 		Done:    &release{s: s, pid: p.PacketID, gen: id.gen},
 	})
 	if err == nil {

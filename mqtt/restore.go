@@ -19,7 +19,7 @@ func (srv *Server) restore() error {
 		return err
 	}
 	ends := srv.lanes.ends()
-	var stray []spool.Change // state of sessions that are no more: a crash between two groups leaves none, but who knows
+	var stray []spool.Change // state of sessions that are no more
 	if err := load(spaceRetained, func(topic string, value []byte) error {
 		d := openState(value)
 		rec := d.message()
@@ -79,7 +79,16 @@ func (srv *Server) restore() error {
 	}); err != nil {
 		return err
 	}
-	if err := part(spaceInbound, byPid, func(s *session, _ string, pid uint16, value []byte) error {
+	if err := load(spaceInbound, func(key string, value []byte) error {
+		id, epoch, pid, err := splitInboundKey(key)
+		if err != nil {
+			return err
+		}
+		s := srv.sessions[id]
+		if s == nil || s.epoch != epoch {
+			stray = append(stray, spool.Change{Space: spaceInbound, Key: key})
+			return nil
+		}
 		if s.inbound == nil {
 			s.inbound = make(map[uint16]inboundID)
 		}

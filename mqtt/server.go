@@ -40,6 +40,7 @@ type Server struct {
 	catchUp  *catchUp
 	dirty    *dirtySet
 	timers   *timers
+	clock    clock
 
 	// inGroup is what the acknowledgements of the present commit group have to be flushed to. It belongs to the log's
 	// commit goroutine.
@@ -154,6 +155,7 @@ func (srv *Server) Run(ctx context.Context) error {
 	start(srv.writer.run)
 	start(srv.checkpointer)
 	start(srv.janitor)
+	start(srv.clock.run)
 	for _, l := range srv.lanes.list {
 		d := &distributor{srv: srv, lane: l, cache: newMatchCache(&srv.index)}
 		start(d.run)

@@ -28,6 +28,7 @@ type session struct {
 	durable bool  // has, or may have, durable state
 	dirty   bool  // waits for a checkpoint
 
+	epoch     uint64 // when it began: tells it from other sessions of its client
 	version   byte
 	expiry    uint32 // Session Expiry Interval in seconds
 	expiresAt int64  // Unix time in nanoseconds; 0 while connected or never
@@ -40,9 +41,9 @@ type session struct {
 	feed    *feed
 	flights flights
 	limit   int // deliveries in flight that the client takes on this connection
-	waiting []waiting
+	waiting fifo[waiting]
 
-	held      []held // deliveries that wait for a durable packet identifier, in the order of sending
+	held      fifo[held] // deliveries that wait for a durable packet identifier, in the order of sending
 	heldBytes int
 	again     map[place]uint16 // deliveries in flight above the position, after a restart: record → identifier
 
@@ -113,7 +114,7 @@ func (s *session) detachLocked() {
 func (s *session) settleLocked() {
 	f := s.feed
 	if f == nil {
-		s.waiting = nil
+		s.waiting.reset()
 		return
 	}
 	for i := range f.next {
@@ -121,16 +122,16 @@ func (s *session) settleLocked() {
 		f.live[i] = false
 	}
 	f.behind = len(f.next)
-	s.waiting = nil
+	s.waiting.reset()
 }
 
 // positionLocked is the offset on lane i below which everything is delivered or in flights. On a live lane everything
 // below the lane's position has been offered to this session; the position is read under the session's lock, so that a
 // record that the distributor is about to offer is above it.
 func (s *session) positionLocked(i int) spool.Offset {
-	for j := range s.waiting {
-		if int(s.waiting[j].lane) == i {
-			return s.waiting[j].rec.Offset
+	for j := range s.waiting.len() {
+		if w := s.waiting.at(j); int(w.lane) == i {
+			return w.rec.Offset
 		}
 	}
 	next := s.feed.next[i]
@@ -167,7 +168,7 @@ func (s *session) roomLocked() bool {
 
 // backlogLocked reports whether there is something for the catch-up workers.
 func (s *session) backlogLocked() bool {
-	return s.flights.resend > 0 || len(s.waiting) > 0 || len(s.retained) > 0 || s.feed != nil && s.feed.behind > 0
+	return s.flights.resend > 0 || s.waiting.len() > 0 || len(s.retained) > 0 || s.feed != nil && s.feed.behind > 0
 }
 
 // touchLocked asks for a checkpoint.
@@ -181,7 +182,7 @@ func (s *session) touchLocked() {
 // ackedLocked goes on after the window has changed.
 func (s *session) ackedLocked() {
 	s.touchLocked()
-	if len(s.waiting) > 0 {
+	if s.waiting.len() > 0 {
 		s.drainLocked()
 	}
 	// Half a window at a time: a worker is not woken for each acknowledgement.
@@ -204,23 +205,13 @@ func (s *session) drainLocked() {
 	}
 	enc := encoders.Get().(*encoder)
 	defer encoders.Put(enc)
-	n := 0
-	for n < len(s.waiting) && s.roomLocked() {
-		w := &s.waiting[n]
+	for s.waiting.len() > 0 && s.roomLocked() {
+		w := s.waiting.at(0)
 		enc.reset(&w.rec, s.srv.now())
 		if !s.sendLocked(w.lane, &w.rec, w.how, enc) {
 			break
 		}
-		n++
-	}
-	if n == 0 {
-		return
-	}
-	rest := copy(s.waiting, s.waiting[n:])
-	clear(s.waiting[rest:])
-	s.waiting = s.waiting[:rest]
-	if rest == 0 {
-		s.waiting = nil
+		s.waiting.pop()
 	}
 	s.conn.out.wake()
 }
@@ -229,7 +220,9 @@ func (s *session) drainLocked() {
 func (s *session) endLocked() {
 	s.ended = true
 	s.conn = nil
-	s.waiting, s.retained, s.held = nil, nil, nil
+	s.waiting.reset()
+	s.held.reset()
+	s.retained = nil
 	for sub := range s.subs.all() {
 		if sub.group == nil {
 			s.srv.index.remove(sub)
@@ -255,16 +248,17 @@ func (s *session) eraseLocked() []spool.Change {
 		}
 	})
 	for pid := range s.inbound {
-		changes = append(changes, spool.Change{Space: spaceInbound, Key: pidKey(s.id, pid)})
+		changes = append(changes, spool.Change{Space: spaceInbound, Key: inboundKey(s.id, s.epoch, pid)})
 	}
 	return changes
 }
 
 // recordLocked is the change that keeps the session itself.
 //
-//	version 1 | protocol level 1 | expiry uvarint | expires at varint (0: connected, or never)
+//	version 1 | protocol level 1 | epoch uvarint | expiry uvarint | expires at varint (0: connected, or never)
 func (s *session) recordLocked() spool.Change {
 	b := []byte{stateVersion, s.version}
+	b = binary.AppendUvarint(b, s.epoch)
 	b = binary.AppendUvarint(b, uint64(s.expiry))
 	b = binary.AppendVarint(b, s.expiresAt)
 	return spool.Change{Space: spaceSession, Key: s.id, Value: b}
@@ -273,6 +267,7 @@ func (s *session) recordLocked() spool.Change {
 func (s *session) restoreRecord(value []byte) error {
 	d := openState(value)
 	s.version = d.byte()
+	s.epoch = d.uvarint()
 	s.expiry = uint32(d.uvarint())
 	s.expiresAt = d.varint()
 	return d.err

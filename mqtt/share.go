@@ -176,7 +176,7 @@ func (s *session) takeShared(lane int, rec *spool.Record, sub *subscription, enc
 		s.srv.metrics.sent[0].Inc()
 		return c, true
 	}
-	if len(s.waiting) > 0 || !s.roomLocked() || !s.sendLocked(int32(lane), rec, h, enc) {
+	if s.waiting.len() > 0 || !s.roomLocked() || !s.sendLocked(int32(lane), rec, h, enc) {
 		return nil, false
 	}
 	return c, true

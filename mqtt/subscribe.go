@@ -111,11 +111,18 @@ func (s *session) newSubscription(f *wire.Filter, id uint32) (sub *subscription,
 		s.srv.joinGroup(sub)
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ended {
+	ended := s.ended
+	if !ended {
+		isNew = s.putLocked(sub)
+	}
+	s.mu.Unlock()
+	if ended {
+		if sub.group != nil {
+			s.srv.leaveGroup(sub.group, s)
+		}
 		return nil, false
 	}
-	return sub, s.putLocked(sub)
+	return sub, isNew
 }
 
 func (s *session) putLocked(sub *subscription) (isNew bool) {

@@ -145,6 +145,12 @@ func (c *wsConn) SetWriteDeadline(t time.Time) error {
 	return c.NetConn().SetWriteDeadline(t)
 }
 
+// CloseWrite sends the close frame; the client answers with its own.
+func (c *wsConn) CloseWrite() error {
+	return c.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""),
+		time.Now().Add(webSocketControl))
+}
+
 // SetDeadline implements net.Conn.
 func (c *wsConn) SetDeadline(t time.Time) error {
 	if err := c.SetReadDeadline(t); err != nil {

@@ -54,8 +54,8 @@ func (w *stateWriter) put(e stateEntry) {
 	}
 }
 
-// The entries of one append are joined up to this size: fewer, larger entries cost the log less.
-const joinedChanges = 512
+// The entries of one append are joined up to this many bytes of values: fewer, larger entries cost the log less.
+const joinedBytes = 128 << 10
 
 func (w *stateWriter) run(ctx context.Context) {
 	for {
@@ -68,7 +68,12 @@ func (w *stateWriter) run(ctx context.Context) {
 		for batch := w.takeQueue(); len(batch) > 0; batch = w.takeQueue() {
 			for len(batch) > 0 {
 				n := joinable(batch)
-				if err := w.append(ctx, batch[:n]); err != nil {
+				err := w.append(ctx, batch[:n])
+				switch {
+				case err == nil:
+				case final(err): // it concerns these entries; others may pass
+					w.finish(batch[:n], err)
+				default:
 					w.finish(batch, err)
 					w.fail(err)
 					return
@@ -84,10 +89,11 @@ func joinable(batch []stateEntry) int {
 	if batch[0].rec != nil {
 		return 1
 	}
-	n, changes := 0, 0
-	for n < len(batch) && batch[n].rec == nil && changes < joinedChanges {
-		changes += len(batch[n].changes)
-		n++
+	n := 0
+	for size := 0; n < len(batch) && batch[n].rec == nil && size < joinedBytes; n++ {
+		for _, c := range batch[n].changes {
+			size += len(c.Key) + len(c.Value)
+		}
 	}
 	return n
 }
