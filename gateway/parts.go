@@ -9,6 +9,7 @@ import (
 
 	"github.com/forebay-gateway/forebay/bridge"
 	"github.com/forebay-gateway/forebay/gateway/admin"
+	"github.com/forebay-gateway/forebay/gateway/api"
 	"github.com/forebay-gateway/forebay/mqtt"
 	"github.com/forebay-gateway/forebay/spool"
 )
@@ -25,17 +26,47 @@ func (g *Gateway) parts(log *slog.Logger) []part {
 }
 
 func (g *Gateway) adminPart(log *slog.Logger) part {
-	server := admin.New(g.cfg.Admin, admin.Options{Logger: log, Gatherer: g.reg, Health: g.Health})
+	var server *admin.Server
 	return part{
 		name: "admin",
 		start: func(context.Context) error {
+			token, err := g.makeToken()
+			if err != nil {
+				return err
+			}
+			server = admin.New(g.cfg.Admin, admin.Options{
+				Logger: log, Gatherer: g.reg, Health: g.Health, API: api.New(api.Options{Token: token, Spool: g.inspector}),
+			})
 			g.put(func() { g.admin = server })
 			return server.Listen()
 		},
-		run:  server.Run,
-		stop: server.Close,
+		run:  func() error { return server.Run() },
+		stop: func(ctx context.Context) error { return server.Close(ctx) },
 		hint: "health and metrics are gone until a restart; messages are not affected",
 	}
+}
+
+// makeToken makes what tools show to be answered.
+func (g *Gateway) makeToken() (string, error) {
+	dir := g.cfg.Gateway.DataDir
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return "", fmt.Errorf("gateway.data_dir: %w", err)
+	}
+	token, err := api.MakeToken(dir)
+	if err != nil {
+		return "", fmt.Errorf("%s in gateway.data_dir: %w", api.TokenFile, err)
+	}
+	return token, nil
+}
+
+// inspector is the open spool for those who look into it.
+func (g *Gateway) inspector() spool.Inspector {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.spool == nil {
+		return nil
+	}
+	return g.spool
 }
 
 func (g *Gateway) spoolPart(log *slog.Logger) part {

@@ -21,6 +21,7 @@ type Options struct {
 	Logger   *slog.Logger        // nil discards
 	Gatherer prometheus.Gatherer // nil has no metrics
 	Health   func() Health       // asked by every request for it; it must not block
+	API      http.Handler        // answers below /api/v1/; nil has none
 }
 
 // Server answers on the admin address.
@@ -58,6 +59,9 @@ func New(cfg Config, opts Options) *Server {
 		ErrorLog:            slog.NewLogLogger(s.log.Handler(), slog.LevelError),
 		MaxRequestsInFlight: 8, // a scrape is one; more of them at the same time are a mistake that costs memory
 	}))
+	if opts.API != nil {
+		mux.Handle("/api/v1/", opts.API)
+	}
 	if cfg.Profiling {
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index) // named profiles too: heap, goroutine, mutex
 		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)

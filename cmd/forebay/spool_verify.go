@@ -1,0 +1,94 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forebay-gateway/forebay/spool"
+)
+
+// spoolVerified is the JSON result of spool verify.
+type spoolVerified struct {
+	OK bool `json:"ok"`
+	spool.VerifyResult
+}
+
+func newSpoolVerify() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "verify [STREAM]",
+		Short: "Read and check everything: batches, records, offsets, indexes, catalog, journal",
+		Long: `Read and check everything: the checksum of every batch and its records, the chain of offsets, indexes, the catalog against the
+files, the frames of the journal. Each finding is one line: the file, the offsets, and what the next start of the gateway does about it.
+
+While a gateway runs, its sealed segments are checked; what it has in use (active segments, meta.db, journal) is left out, and named.
+
+Exits with 1 when something is damaged.`,
+		Args: cobra.MaximumNArgs(1),
+	}
+	target, out := addSpoolTarget(cmd), addOutput(cmd)
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		b := newBar(cmd.ErrOrStderr())
+		o := spool.VerifyOptions{Progress: b.show}
+		if len(args) == 1 {
+			o.Stream = args[0]
+		}
+		r, err := verify(cmd, target, o)
+		b.end()
+		if err != nil {
+			return err
+		}
+		if out.json {
+			err = writeJSON(cmd.OutOrStdout(), spoolVerified{!r.Damaged(), r})
+		} else {
+			err = printVerified(cmd.OutOrStdout(), r)
+		}
+		if err == nil && r.Damaged() {
+			return &askedError{code: exitFailed} // the result has said it
+		}
+		return err
+	})
+	return cmd
+}
+
+func verify(cmd *cobra.Command, target *spoolTarget, o spool.VerifyOptions) (r spool.VerifyResult, err error) {
+	cfg, err := target.config()
+	if err != nil {
+		return r, err
+	}
+	v, err := spool.OpenView(cfg.Spool, spool.Options{})
+	if errors.Is(err, spool.ErrInUse) {
+		return spool.VerifyRunning(contextOf(cmd), cfg.Spool, o)
+	}
+	if err != nil {
+		return r, err
+	}
+	r, err = v.Verify(contextOf(cmd), o)
+	return r, errors.Join(err, v.Close())
+}
+
+func printVerified(w io.Writer, r spool.VerifyResult) error {
+	for _, f := range r.Findings {
+		fmt.Fprintln(w, f)
+	}
+	for _, s := range r.Skipped {
+		fmt.Fprintf(w, "in use, not checked: %s\n", s)
+	}
+	verdict := "nothing is damaged"
+	if n := count(r.Findings, spool.SeverityDamage); n > 0 {
+		verdict = fmt.Sprintf("%d damaged places", n)
+	}
+	_, err := fmt.Fprintf(w, "%s: %s in %d segments, %d batches, %d records, %d journal frames, %s\n", r.Dir, verdict, r.Segments, r.Batches, r.Records, r.Frames, size(r.Bytes))
+	return err
+}
+
+func count(findings []spool.Finding, s spool.Severity) (n int) {
+	for _, f := range findings {
+		if f.Severity == s {
+			n++
+		}
+	}
+	return n
+}
