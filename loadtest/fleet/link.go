@@ -42,6 +42,16 @@ func (l *link) Down() <-chan struct{} {
 	return l.cli.Done()
 }
 
+// lost reports whether there is no connection.
+func (l *link) lost() bool {
+	select {
+	case <-l.Down():
+		return true
+	default:
+		return l.cli == nil
+	}
+}
+
 // Connect tries until the broker accepts or ctx ends. It reports whether the broker knew the session. Clean Start is
 // never set: the client ID is new, and Mosquitto 2.0 does not persist a session that began with it.
 func (l *link) Connect(ctx context.Context) (present bool, err error) {

@@ -16,6 +16,7 @@ type subscriber struct {
 	check  *checker
 	times  *latency
 	link   *link
+	away   chan bool // true: leave, false: come back
 }
 
 // mqttPlace says how a message came.
@@ -27,7 +28,7 @@ func (p mqttPlace) String() string {
 
 func newSubscriber(f *Fleet, id int) *subscriber {
 	s := &subscriber{
-		fleet: f, filter: fmt.Sprintf("%s/%s/+/telemetry", f.cfg.TopicPrefix, f.run), times: newLatency(),
+		fleet: f, away: make(chan bool, 4), filter: fmt.Sprintf("%s/%s/+/telemetry", f.cfg.TopicPrefix, f.run), times: newLatency(),
 		check: f.ledger.addChecker(&checker{
 			name: fmt.Sprintf("subscriber %d (QoS %d)", id, f.cfg.SubscriberQoS), qos: f.cfg.SubscriberQoS, exactly: 2, run: f.run,
 		}),
@@ -66,9 +67,13 @@ func (s *subscriber) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
+		case away := <-s.away:
+			if away && !s.leave(ctx) {
+				return
+			}
 		case <-s.link.Down():
 		}
-		for {
+		for s.link.lost() {
 			present, err := s.link.Connect(ctx)
 			if err != nil {
 				return
@@ -83,6 +88,28 @@ func (s *subscriber) run(ctx context.Context) {
 				return
 			}
 		}
+	}
+}
+
+// leave disconnects, with the session kept, until the subscriber is called back. It reports false when ctx ended.
+func (s *subscriber) leave(ctx context.Context) bool {
+	s.link.Disconnect(false)
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case away := <-s.away:
+			if !away {
+				return true
+			}
+		}
+	}
+}
+
+// SubscribersAway lets all subscribers disconnect with their sessions kept, or come back.
+func (f *Fleet) SubscribersAway(away bool) {
+	for _, s := range f.subscribers {
+		s.away <- away
 	}
 }
 
