@@ -1,0 +1,103 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// file is one file that can be read again.
+type file struct {
+	what    string
+	name    string
+	reload  func() error
+	changed func() bool
+}
+
+func (a *Auth) sources() []file {
+	var list []file
+	if s := a.users; s != nil {
+		list = append(list, file{"passwords", s.name, s.reload, s.changed})
+	}
+	if s := a.acl; s != nil {
+		list = append(list, file{"acl", s.name, s.reload, s.changed})
+	}
+	if s := a.bans.file; s != nil {
+		list = append(list, file{"bans", s.name, s.reload, s.changed})
+	}
+	if s := a.jwks; s != nil {
+		list = append(list, file{"jwks", s.name, s.reload, s.changed})
+	}
+	return list
+}
+
+// Reload reads all files again. Each that has a fault keeps its old content; the error names them all, with their lines.
+func (a *Auth) Reload() error {
+	var errs []error
+	for _, f := range a.sources() {
+		errs = append(errs, a.reloadOne(f))
+	}
+	return errors.Join(errs...)
+}
+
+// ReloadPasswords reads the password file again.
+func (a *Auth) ReloadPasswords() error { return a.reloadNamed("passwords") }
+
+// ReloadACL reads the ACL again.
+func (a *Auth) ReloadACL() error { return a.reloadNamed("acl") }
+
+// ReloadBans reads the ban list again.
+func (a *Auth) ReloadBans() error { return a.reloadNamed("bans") }
+
+// ReloadJWKS reads the file with the keys again.
+func (a *Auth) ReloadJWKS() error { return a.reloadNamed("jwks") }
+
+func (a *Auth) reloadNamed(what string) error {
+	for _, f := range a.sources() {
+		if f.what == what {
+			return a.reloadOne(f)
+		}
+	}
+	return nil
+}
+
+func (a *Auth) reloadOne(f file) error {
+	if err := f.reload(); err != nil {
+		a.metrics.reloads.WithLabelValues("failed").Inc()
+		return err
+	}
+	a.metrics.reloads.WithLabelValues("ok").Inc()
+	a.generation.Add(1)
+	return nil
+}
+
+// Watch reads files again when they change, until ctx ends, and calls changed after that.
+func (a *Auth) Watch(ctx context.Context, changed func()) {
+	list := a.sources()
+	if a.cfg.ReloadInterval == 0 || len(list) == 0 {
+		return
+	}
+	tick := time.NewTicker(a.cfg.ReloadInterval.Std())
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		before := a.Generation()
+		for _, f := range list {
+			if !f.changed() {
+				continue
+			}
+			if err := a.reloadOne(f); err != nil {
+				a.log.Error("changed file is not used, the old content stays in force", "file", f.name, "err", err)
+				continue
+			}
+			a.log.Info("file read again", "file", f.name)
+		}
+		if a.Generation() != before {
+			changed()
+		}
+	}
+}
