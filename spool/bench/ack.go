@@ -43,7 +43,7 @@ func measureAck(b *bench) error {
 		if err != nil {
 			return err
 		}
-		m, err := loads[0].run(o, b.time)
+		m, err := (load{producers: 1, outstanding: 1}).run(o, b.time)
 		if err != nil {
 			return err
 		}

@@ -149,8 +149,11 @@ func measureLoad(b *bench, l load) error {
 	}
 	b.table(t)
 	ours := rates[oursName]
-	b.add(atLeast(l.name+" / "+plainName, median(ratios(ours, rates[plainName])), l.target, "x",
-		fmt.Sprintf("%.2f x bbolt", median(ratios(ours, rates[bboltName]))), spread(rates[plainName])))
+	detail := ""
+	if len(rates[bboltName]) > 0 {
+		detail = fmt.Sprintf("%.2f x bbolt", median(ratios(ours, rates[bboltName])))
+	}
+	b.add(atLeast(l.name+" / "+plainName, median(ratios(ours, rates[plainName])), l.target, "x", detail, spread(rates[plainName])))
 	return nil
 }
 

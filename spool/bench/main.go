@@ -50,6 +50,8 @@ func main() {
 	asJSON := flag.Bool("json", false, "print JSON and nothing else")
 	only := flag.String("only", "", "parts to measure, of "+partNames()+" (all)")
 	subjects := flag.String("subjects", "", "subjects whose name contains one of these words; the reference and ours always (all)")
+	loadWord := flag.String("load", "", "loads whose name contains this word (all)")
+	flag.StringVar(&codec, "codec", codec, "codec of our segments in the loads: zstd, s2 or none")
 	profile := flag.String("cpuprofile", "", "write a CPU profile of the whole run to this file")
 	flag.StringVar(&b.dir, "dir", "", "directory to work in (a new one in the directory for temporary files); its disk is what is measured")
 	flag.IntVar(&b.rounds, "rounds", 5, "rounds")
@@ -67,6 +69,7 @@ func main() {
 		exit(err)
 	}
 	chooseKinds(*subjects)
+	loads = slices.DeleteFunc(loads, func(l load) bool { return !strings.Contains(l.name, *loadWord) })
 	if *profile != "" {
 		f, err := os.Create(*profile)
 		if err == nil {

@@ -13,7 +13,12 @@ type ours struct {
 	s *spool.Spool
 }
 
-func openOurs(dir string) (subject, error) { return openSpool(dir, nil, spool.Options{}) }
+// codec of ours in the loads: what it costs there is told by asking for another.
+var codec = spool.DefaultConfig().Segment.Codec
+
+func openOurs(dir string) (subject, error) {
+	return openSpool(dir, func(c *spool.Config) { c.Segment.Codec = codec }, spool.Options{})
+}
 
 func openSpool(dir string, edit func(*spool.Config), opts spool.Options) (*ours, error) {
 	cfg := spool.DefaultConfig()

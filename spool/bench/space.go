@@ -22,7 +22,7 @@ var spaceTargets = []struct {
 	target float64
 }{{"zstd", 0.30}, {"s2", 0.50}}
 
-// measureSpace fills a spool and compares its sealed segments with the payload in them.
+// measureSpace fills a spool at the pace of a busy day and compares its sealed segments with the payload in them.
 func measureSpace(b *bench) error {
 	b.section("space: sealed segment files / payload, telemetry of %.0f bytes", meanPayload)
 	for _, want := range spaceTargets {
@@ -41,12 +41,15 @@ func measureCodec(b *bench, codec string, target float64) error {
 	defer done()
 	sealed := new(sealCounter)
 	o, err := openSpool(dir, func(c *spool.Config) {
-		c.Segment.Codec, c.Segment.MaxSize, c.Segment.MaxAge = codec, 32<<20, unit.Duration(4*time.Second)
+		c.Segment.Codec, c.Segment.MaxSize, c.Segment.MaxAge = codec, 32<<20, unit.Duration(2*time.Second)
 	}, spool.Options{Logger: slog.New(sealed)})
 	if err != nil {
 		return err
 	}
-	if _, err := (load{producers: 1, outstanding: 1024}).run(o, min(b.time, 2*time.Second)); err != nil {
+	m := new(meter)
+	m.await(pace(o, m, pacedRate, 3*b.time, nil))
+	o.settle()
+	if err := m.err(); err != nil {
 		return err
 	}
 	for began := time.Now(); sealed.open.Load() > 0; {
