@@ -22,7 +22,7 @@ type DumpLine struct {
 	Retain     bool            `json:"retain"`
 	Properties *DumpProperties `json:"properties,omitempty"`
 	Payload    string          `json:"payload"`
-	Encoding   string          `json:"payload_encoding"` // utf-8, or base64 when it is not UTF-8
+	Encoding   string          `json:"payload_encoding"` // utf-8 when it is text, else base64
 
 	Gap *GapListing `json:"gap,omitempty"` // set: there is no record
 }
@@ -61,7 +61,7 @@ func (i DumpItem) Line() DumpLine {
 	l.Offset, l.Received, l.Expires = r.Offset, timeOf(r.ReceivedAt), timeOf(r.ExpiresAt)
 	l.Topic, l.ClientID, l.UserName, l.QoS, l.Retain = r.Topic, r.ClientID, r.UserName, r.QoS, r.Retain
 	l.Payload, l.Encoding = string(r.Payload), "utf-8"
-	if !utf8.Valid(r.Payload) {
+	if !isText(r.Payload) {
 		l.Payload, l.Encoding = base64.StdEncoding.EncodeToString(r.Payload), "base64"
 	}
 	if p := r.Properties; p != nil {
@@ -76,6 +76,16 @@ func (i DumpItem) Line() DumpLine {
 		}
 	}
 	return l
+}
+
+// isText tells whether b is UTF-8 without control characters but tab and line ends: in JSON those take six bytes each.
+func isText(b []byte) bool {
+	for _, c := range b {
+		if c < 0x20 && c != '\t' && c != '\n' && c != '\r' {
+			return false
+		}
+	}
+	return utf8.Valid(b)
 }
 
 // Item is the line as it was before Line.

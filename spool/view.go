@@ -360,7 +360,10 @@ func (v *View) readJournal(r *recovery) error {
 func (v *View) noteJournal(dir string) {
 	applied := journal.LSN(v.s.metaApplied)
 	for _, f := range v.report.Files {
-		if f.State == "damaged" {
+		switch {
+		case f.State == "damaged" && f.Last > 0 && f.Last <= applied:
+			v.found(Finding{Severity: SeverityNote, Path: filepath.Join(dir, f.Name), What: f.Stop + "; nothing of it is needed any more", NextStart: "set aside in quarantine/"})
+		case f.State == "damaged":
 			v.found(Finding{Severity: SeverityDamage, Path: filepath.Join(dir, f.Name), What: f.Stop, NextStart: "set aside in quarantine/ once nothing of it is needed"})
 		}
 	}

@@ -22,7 +22,7 @@ func newSpoolDump() *cobra.Command {
 Segments that are sealed have an index: --filter and --client read only what they need of them. Offsets that are gone for another
 reason than retention show as a gap.
 
-Formats: text, one line a record; json (or ndjson), one object a line, the payload as a string or, when it is not UTF-8, in base64.`,
+Formats: text, one line a record; json (or ndjson), one object a line, the payload as a string or, when it is no text, in base64.`,
 		Args: cobra.ExactArgs(1),
 	}
 	target := addSpoolTarget(cmd)
