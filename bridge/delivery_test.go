@@ -31,7 +31,7 @@ func TestUpstreamDownForLongLosesNothingAndKeepsMemoryFlat(t *testing.T) {
 		dir := kfake.DataDir(t.TempDir())
 		r := newRig(t, newMemLog(map[string]int{"default": 2}), dir)
 		r.start(Config{
-			Upstreams: []kafka.Config{{Name: "main", Brokers: r.brokers, Compression: "lz4", MaxBuffered: 1 << 20}},
+			Upstreams: []kafka.Config{{Name: "main", Brokers: r.brokers, Compression: "snappy", MaxBuffered: 1 << 20}},
 			Routes:    []RouteConfig{{Name: "all", Topic: "telemetry", CreateTopics: &kafka.Create{Partitions: 3}}},
 		})
 		r.publish(oneTopic("a/b"), 20, 100)
