@@ -161,6 +161,7 @@ func (s *Spool) waitForJournal(full error) error {
 	select {
 	case <-s.released:
 	case <-t.C:
+		s.setJournalFull(full) // segments do not take what it holds, or no file can be made
 	case <-s.abandon:
 		return fmt.Errorf("spool: append: %w: %w", ErrClosed, full)
 	}

@@ -87,17 +87,17 @@ func (s *Spool) setMaterialiseError(err error) {
 	}
 }
 
-// setJournalFull remembers that the disk has no room for a journal file; nil when it has.
+// setJournalFull remembers why the journal has no file to write to; nil when it has.
 func (s *Spool) setJournalFull(err error) {
 	s.healthMu.Lock()
 	before := s.journalErr
 	s.journalErr = err
 	s.healthMu.Unlock()
 	if err != nil && before == nil {
-		s.log.Error("journal has no room on the disk: nothing is acknowledged until there is", "err", err)
+		s.log.Error("journal has no file to write to: nothing is acknowledged until it has", "err", err)
 	}
 	if err == nil && before != nil {
-		s.log.Info("journal has room again")
+		s.log.Info("journal goes on")
 	}
 }
 
@@ -111,7 +111,7 @@ func (s *Spool) Health() error {
 	s.healthMu.Unlock()
 	switch {
 	case journal != nil:
-		return fmt.Errorf("spool: journal has no room: %w: free space in %s", journal, s.cfg.Dir)
+		return fmt.Errorf("spool: journal has no file to write to: %w: free space in %s, and look at its disk", journal, s.cfg.Dir)
 	case s.full.Load():
 		return fmt.Errorf("%w: free space in %s or raise spool.max_size (%v); %v of it used, %d bytes free on the disk, min_free is %v",
 			ErrFull, s.cfg.Dir, s.cfg.MaxSize, bytesString(s.diskUsed()), s.diskFree.Load(), s.cfg.MinFree)
