@@ -61,6 +61,14 @@ type Config struct {
 	// Longest session expiry; longer ones are cut to it, those of MQTT 3.1.1 clients without CleanSession too. 0 is no limit.
 	SessionExpiryMax unit.Duration `yaml:"session_expiry_max"`
 
+	// How long records stay in the spool for a session that is offline and has not got them, even when the spool is full
+	// and publishers have to wait. Records of sessions that are offline for longer go by the retention of their stream. 0
+	// keeps none.
+	ProtectSessions unit.Duration `yaml:"protect_sessions"`
+
+	// Levels of a topic or topic filter.
+	MaxTopicLevels int `yaml:"max_topic_levels"`
+
 	// Subscriptions of one client; 0 is no limit.
 	MaxSubscriptions int `yaml:"max_subscriptions"`
 
@@ -115,6 +123,8 @@ func DefaultConfig() Config {
 		WriteTimeout:       unit.Duration(20 * time.Second),
 		FullHold:           unit.Duration(5 * time.Second),
 		SessionExpiryMax:   unit.Duration(7 * 24 * time.Hour),
+		ProtectSessions:    unit.Duration(24 * time.Hour),
+		MaxTopicLevels:     128,
 		MaxSubscriptions:   1000,
 		MaxRetained:        1_000_000,
 		CheckpointInterval: unit.Duration(100 * time.Millisecond),
@@ -165,6 +175,10 @@ func (c Config) Validate() error {
 	if c.SessionExpiryMax < 0 {
 		fault("session_expiry_max: %v is negative", c.SessionExpiryMax)
 	}
+	if c.ProtectSessions < 0 {
+		fault("protect_sessions: %v is negative", c.ProtectSessions)
+	}
+	between("max_topic_levels", c.MaxTopicLevels, 1, 65535)
 	if c.MaxSubscriptions < 0 {
 		fault("max_subscriptions: %d is negative", c.MaxSubscriptions)
 	}

@@ -85,6 +85,8 @@ func (c *conn) greet(p *wire.Connect) (ack *wire.Connack, reason byte, text stri
 	}
 	if w := p.Will; w != nil {
 		switch {
+		case c.srv.tooDeep(w.Topic):
+			return nil, errTopicDepth.Code.Code, "will: " + errTopicDepth.Detail
 		case reserved(w.Topic):
 			return nil, errTopicName.Code.Code, "will: " + errTopicName.Detail
 		case !w.PayloadFormatValid():
@@ -302,6 +304,7 @@ func (srv *Server) offlineLocked(s *session) {
 		srv.metrics.sessions.Dec()
 		return
 	}
+	s.offlineSince = srv.now().UnixNano()
 	if s.expiry != expiryNever {
 		s.expiresAt = srv.now().UnixNano() + int64(s.expiry)*second
 	}

@@ -114,8 +114,9 @@ func (s *session) offer(lane int, rec *spool.Record, subs []*subscription, enc *
 		return c
 	}
 	// While some lane is behind nothing waits in memory: the lanes then take turns for the window.
-	if f.behind == 0 && s.waiting.len() < s.srv.cfg.MaxQueued {
+	if f.behind == 0 && s.waiting.len() < s.srv.cfg.MaxQueued && s.waitingBytes+len(rec.Payload) <= s.srv.outputLimit {
 		s.waiting.push(waiting{rec: *rec, lane: int32(lane), how: h})
+		s.waitingBytes += len(rec.Payload)
 		f.next[lane] = rec.Offset + 1
 		return nil
 	}

@@ -81,6 +81,7 @@ func (srv *Server) janitor(ctx context.Context) {
 		}
 		srv.expire()
 		srv.rescheduleAll()
+		srv.commitLowWater()
 		if n%int(retainedEvery/janitorEvery) == 0 {
 			srv.expireRetained()
 		}

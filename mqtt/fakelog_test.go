@@ -19,6 +19,8 @@ type fakeLog struct {
 	state   map[string]map[string][]byte
 	more    chan struct{} // closed and replaced when records come
 	onGroup []func()
+	cursor  spool.Offset
+	protect bool
 	closed  bool
 	wake    chan struct{}
 	done    chan struct{}
@@ -163,6 +165,19 @@ func (l *fakeLog) Bounds(string, int) (start, end spool.Offset) {
 
 func (l *fakeLog) NewReader(_ string, _ int, from spool.Offset) (LogReader, error) {
 	return &fakeReader{l, from}, nil
+}
+
+type fakeCursor struct{ l *fakeLog }
+
+func (c fakeCursor) Commit(_ int, next spool.Offset) {
+	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
+	c.l.cursor = max(c.l.cursor, next)
+}
+
+func (l *fakeLog) OpenCursor(_, _ string, o spool.CursorOptions) (LogCursor, error) {
+	l.protect = o.Protect
+	return fakeCursor{l}, nil
 }
 
 type fakeReader struct {

@@ -21,6 +21,14 @@ type Log interface {
 	StreamFor(topic string) string
 	Bounds(stream string, partition int) (start, end spool.Offset)
 	NewReader(stream string, partition int, from spool.Offset) (LogReader, error)
+
+	// OpenCursor opens or makes a durable cursor of one stream.
+	OpenCursor(name, stream string, o spool.CursorOptions) (LogCursor, error)
+}
+
+// LogCursor is a durable position in a stream. Commit never moves it back.
+type LogCursor interface {
+	Commit(partition int, next spool.Offset)
 }
 
 // LogReader reads durable records of one partition in order of their offsets. One goroutine uses it at a time.
@@ -41,6 +49,14 @@ type spoolLog struct{ *spool.Spool }
 
 // SpoolLog returns s as the engine's log.
 func SpoolLog(s *spool.Spool) Log { return spoolLog{s} }
+
+func (l spoolLog) OpenCursor(name, stream string, o spool.CursorOptions) (LogCursor, error) {
+	c, err := l.Spool.OpenCursor(name, stream, o)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
 
 func (l spoolLog) NewReader(stream string, partition int, from spool.Offset) (LogReader, error) {
 	r, err := l.Spool.NewReader(stream, partition, from)

@@ -53,12 +53,16 @@ func (c *conn) admit() bool {
 
 var (
 	errTopicName     = &wire.Error{Code: packets.ErrTopicNameInvalid, Detail: "topic name is reserved", Version: wire.Version5}
+	errTopicDepth    = &wire.Error{Code: packets.ErrTopicNameInvalid, Detail: "topic name has too many levels", Version: wire.Version5}
 	errPayloadFormat = &wire.Error{Code: packets.ErrPayloadFormatInvalid, Detail: "payload is not UTF-8", Version: wire.Version5}
 )
 
 func (c *conn) check(p *wire.Publish) error {
 	if reserved(p.Topic) {
 		return errTopicName
+	}
+	if c.srv.tooDeep(p.Topic) {
+		return errTopicDepth
 	}
 	if !p.PayloadFormatValid() {
 		return errPayloadFormat
@@ -73,6 +77,11 @@ func (c *conn) check(p *wire.Publish) error {
 		return ErrQuotaExceeded
 	}
 	return nil
+}
+
+// tooDeep reports whether a topic or filter has more levels than are allowed: each costs a node where it is kept.
+func (srv *Server) tooDeep(topic string) bool {
+	return strings.Count(topic, "/") >= srv.cfg.MaxTopicLevels
 }
 
 // reserved topics are not for clients to publish to (MQTT 5, 4.7.2).

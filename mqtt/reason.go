@@ -28,6 +28,7 @@ const (
 	reasonBadAuthMethod     = 0x8C
 	reasonKeepAliveTimeout  = 0x8D
 	reasonTakenOver         = 0x8E
+	reasonFilterInvalid     = 0x8F
 	reasonIDNotFound        = 0x92
 	reasonQuotaExceeded     = 0x97
 )

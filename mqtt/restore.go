@@ -145,6 +145,7 @@ func (srv *Server) restoreSessions() {
 	now := srv.now().UnixNano()
 	for _, s := range srv.sessions {
 		s.restored()
+		s.offlineSince = now
 		if s.feed == nil && s.subs.len() > 0 { // no position: it begins now
 			s.feed = newFeed(srv.lanes.ends())
 		}

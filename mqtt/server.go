@@ -41,6 +41,7 @@ type Server struct {
 	dirty    *dirtySet
 	timers   *timers
 	clock    clock
+	low      *lowWater
 
 	// inGroup is what the acknowledgements of the present commit group have to be flushed to. It belongs to the log's
 	// commit goroutine.
@@ -99,6 +100,10 @@ func New(cfg Config, opts Options) (*Server, error) {
 	}
 	srv.metrics = m
 	if err := srv.restore(); err != nil {
+		m.unregister()
+		return nil, fmt.Errorf("mqtt: %w", err)
+	}
+	if srv.low, err = srv.openLowWater(); err != nil {
 		m.unregister()
 		return nil, fmt.Errorf("mqtt: %w", err)
 	}
@@ -211,6 +216,7 @@ func (srv *Server) shutdown() {
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
 	srv.checkpointAll()
+	srv.commitLowWater()
 	if err := srv.writer.flush(ctx); err != nil {
 		srv.log.Warn("last checkpoint of the sessions is not durable; deliveries may be repeated", "err", err)
 	}

@@ -28,20 +28,22 @@ type session struct {
 	durable bool  // has, or may have, durable state
 	dirty   bool  // waits for a checkpoint
 
-	epoch     uint64 // when it began: tells it from other sessions of its client
-	version   byte
-	expiry    uint32 // Session Expiry Interval in seconds
-	expiresAt int64  // Unix time in nanoseconds; 0 while connected or never
+	epoch        uint64 // when it began: tells it from other sessions of its client
+	version      byte
+	expiry       uint32 // Session Expiry Interval in seconds
+	offlineSince int64  // Unix time in nanoseconds; after a restart, that of the restart
+	expiresAt    int64  // Unix time in nanoseconds; 0 while connected or never
 
 	subs    subscriptions
 	matcher *index   // of subs, made by a catch-up of a session with many of them
 	groups  []*group // of its shared subscriptions
 
 	// feed is nil until the first subscription of QoS 1 or 2.
-	feed    *feed
-	flights flights
-	limit   int // deliveries in flight that the client takes on this connection
-	waiting fifo[waiting]
+	feed         *feed
+	flights      flights
+	limit        int // deliveries in flight that the client takes on this connection
+	waiting      fifo[waiting]
+	waitingBytes int // of their payloads
 
 	held      fifo[held] // deliveries that wait for a durable packet identifier, in the order of sending
 	heldBytes int
@@ -114,7 +116,7 @@ func (s *session) detachLocked() {
 func (s *session) settleLocked() {
 	f := s.feed
 	if f == nil {
-		s.waiting.reset()
+		s.clearWaitingLocked()
 		return
 	}
 	for i := range f.next {
@@ -122,7 +124,12 @@ func (s *session) settleLocked() {
 		f.live[i] = false
 	}
 	f.behind = len(f.next)
+	s.clearWaitingLocked()
+}
+
+func (s *session) clearWaitingLocked() {
 	s.waiting.reset()
+	s.waitingBytes = 0
 }
 
 // positionLocked is the offset on lane i below which everything is delivered or in flights. On a live lane everything
@@ -211,6 +218,7 @@ func (s *session) drainLocked() {
 		if !s.sendLocked(w.lane, &w.rec, w.how, enc) {
 			break
 		}
+		s.waitingBytes -= len(w.rec.Payload)
 		s.waiting.pop()
 	}
 	s.conn.out.wake()
@@ -220,7 +228,7 @@ func (s *session) drainLocked() {
 func (s *session) endLocked() {
 	s.ended = true
 	s.conn = nil
-	s.waiting.reset()
+	s.clearWaitingLocked()
 	s.held.reset()
 	s.retained = nil
 	for sub := range s.subs.all() {

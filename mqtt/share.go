@@ -24,15 +24,16 @@ type group struct {
 	online  atomic.Int32 // connected members
 	starved atomic.Bool  // waits for a member with room
 
-	mu      sync.Mutex
-	members []*subscription
-	turn    int
-	feed    *feed
-	orphans []place
-	indexed bool
-	durable bool
-	dirty   bool
-	gone    bool
+	mu           sync.Mutex
+	members      []*subscription
+	turn         int
+	feed         *feed
+	orphans      []place
+	indexed      bool
+	offlineSince int64 // Unix time in nanoseconds, as that of a session
+	durable      bool
+	dirty        bool
+	gone         bool
 }
 
 // addMember makes sub a member, in place of an earlier subscription of the same session.
@@ -91,6 +92,7 @@ func (g *group) refresh() {
 		g.srv.index.addGroup(g)
 	case n == 0 && g.indexed:
 		g.indexed = false
+		g.offlineSince = g.srv.now().UnixNano()
 		g.srv.index.removeGroup(g)
 		for i := range g.feed.next {
 			g.feed.leave(i, g.positionLocked(i))
@@ -342,5 +344,6 @@ func (g *group) restore(value []byte, base positions) error {
 		}
 	}
 	g.durable = true
+	g.offlineSince = g.srv.now().UnixNano()
 	return d.err
 }

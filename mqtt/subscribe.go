@@ -83,6 +83,9 @@ func (c *conn) subscribe(p *wire.Subscribe) {
 // maySubscribe returns the granted QoS or the reason for a refusal.
 func (c *conn) maySubscribe(f *wire.Filter) byte {
 	s := c.sess
+	if c.srv.tooDeep(f.Topic) {
+		return reasonFilterInvalid
+	}
 	if a := c.srv.access; a != nil {
 		if err := a.Subscribe(c.client(), f.Filter, f.QoS); err != nil {
 			return reasonOf(err)
