@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"sync"
 	"syscall"
 	"time"
 
@@ -28,6 +29,8 @@ import (
 type meta struct {
 	db   *bolt.DB
 	path string
+
+	mu sync.Mutex // held by update until its OnCommit handlers have run, which bbolt does after it lets the next one in
 }
 
 const metaVersion = 1
@@ -179,6 +182,8 @@ func (m *meta) view(fn func(tx *bolt.Tx) error) error {
 }
 
 func (m *meta) update(fn func(tx *bolt.Tx) error) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	return guard(m.path, func() error { return m.db.Update(fn) })
 }
 

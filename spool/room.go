@@ -15,11 +15,12 @@ type rooms struct {
 	clear      bool // it may come again
 }
 
-// roomNow looks at the disk. The reserve below max_size is for what is accepted but not yet in segments, and for the segment
-// that is being sealed.
+// roomNow looks at the disk. The reserve below max_size is for the segment that is being sealed, and for what is accepted but
+// not yet in segments: its memory is no less than its place on the disk.
 func (s *Spool) roomNow() rooms {
 	limit := int64(s.cfg.MaxSize)
-	reserve := min(int64(s.cfg.Segment.MaxSize), limit/8)
+	segment := min(int64(s.cfg.Segment.MaxSize), limit/8)
+	reserve := segment + min(s.unappliedMax, limit/8)
 	r := rooms{used: s.diskUsed()}
 	free, err := s.fs.DiskFree(s.cfg.Dir)
 	if err != nil {
@@ -28,9 +29,9 @@ func (s *Spool) roomNow() rooms {
 	r.free = free
 	floor := int64(s.cfg.MinFree)
 	margin := max(floor/8, 1<<20)
-	r.trim = r.used > limit-2*reserve || free < floor+2*margin
+	r.trim = r.used > limit-reserve-segment || free < floor+2*margin
 	r.full = r.used > limit-reserve || free < floor
-	r.clear = r.used <= limit-reserve-reserve/2 && free >= floor+margin
+	r.clear = r.used <= limit-reserve-segment/2 && free >= floor+margin
 	return r
 }
 

@@ -113,7 +113,7 @@ type partition struct {
 	wake    chan struct{} // closed at the next publish; nil when nobody waits
 	raw     int64         // bytes appended by this process
 
-	saved []byte // its record in meta.db; guarded by meta.db's write transactions
+	saved []byte // its record in meta.db; guarded by meta.mu
 
 	pending *section // guarded by Spool.mu: the section of the group that is being filled, nil when it has none
 }
