@@ -29,7 +29,8 @@ const (
 	attrExpires    = 0x08
 	attrUser       = 0x10
 	attrProperties = 0x20
-	attrKnown      = attrQoS | attrRetain | attrExpires | attrUser | attrProperties
+	attrStreamTTL  = 0x40
+	attrKnown      = attrQoS | attrRetain | attrExpires | attrUser | attrProperties | attrStreamTTL
 
 	propFormat      = 0x01
 	propContentType = 0x02
@@ -96,6 +97,9 @@ func appendRecord(b []byte, r *Record, skip uint64) []byte {
 	}
 	if r.Properties != nil {
 		attrs |= attrProperties
+	}
+	if r.StreamTTL {
+		attrs |= attrStreamTTL
 	}
 	b = append(b, attrs)
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.ReceivedAt))
@@ -263,6 +267,7 @@ func (d *decoder) record() (r Record, skip uint64) {
 	}
 	r.QoS = attrs & attrQoS
 	r.Retain = attrs&attrRetain != 0
+	r.StreamTTL = attrs&attrStreamTTL != 0
 	r.ReceivedAt = int64(inner.u64())
 	if attrs&attrExpires != 0 {
 		if r.ExpiresAt = int64(inner.u64()); r.ExpiresAt == 0 {

@@ -16,6 +16,7 @@ var codecRecords = []Record{
 		PayloadFormat: 1, HasPayloadFormat: true, ContentType: "application/json", ResponseTopic: "r/s", CorrelationData: []byte{},
 		User: []UserProperty{{"a", "1"}, {"a", "2"}, {"", ""}},
 	}},
+	{Topic: "t", ReceivedAt: 1, ExpiresAt: 2, StreamTTL: true},
 	{Topic: "t", Properties: &Properties{HasPayloadFormat: true, CorrelationData: []byte{1, 2}}},
 }
 

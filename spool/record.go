@@ -25,6 +25,10 @@ type Record struct {
 
 	QoS    uint8 // QoS of the PUBLISH, 0..2
 	Retain bool  // RETAIN flag of the PUBLISH
+
+	// StreamTTL is set by the spool when ExpiresAt is the stream's time to live and the publisher gave none. A receiver
+	// must not be told of it: the Message Expiry Interval of a delivery is that of the PUBLISH (MQTT 5, 3.3.2-6).
+	StreamTTL bool
 }
 
 // Properties are the PUBLISH properties of MQTT 5 that a receiver must get unaltered (MQTT 5, 3.3.2.3). Message Expiry

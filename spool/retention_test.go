@@ -174,14 +174,14 @@ func TestStreamTTLIsTheDefault(t *testing.T) {
 	s := mustOpen(t, smallConfig(t.TempDir(), sc), Options{Now: clock.now})
 	r := testRecord(0)
 	put(t, s, Entry{Record: r})
-	if want := r.ReceivedAt + int64(time.Minute); r.ExpiresAt != want {
-		t.Errorf("expires at %d, want %d", r.ExpiresAt, want)
+	if want := r.ReceivedAt + int64(time.Minute); r.ExpiresAt != want || !r.StreamTTL {
+		t.Errorf("expires at %d, want %d; by the stream is %v", r.ExpiresAt, want, r.StreamTTL)
 	}
 	r = testRecord(1)
 	r.ExpiresAt = clock.now().Add(48 * time.Hour).UnixNano()
 	put(t, s, Entry{Record: r})
-	if want := r.ReceivedAt + int64(time.Hour); r.ExpiresAt != want {
-		t.Errorf("expires at %d, want %d", r.ExpiresAt, want)
+	if want := r.ReceivedAt + int64(time.Hour); r.ExpiresAt != want || r.StreamTTL {
+		t.Errorf("expires at %d, want %d; by the stream is %v", r.ExpiresAt, want, r.StreamTTL)
 	}
 }
 

@@ -81,6 +81,7 @@ func (st *stream) partitionFor(r *Record) *partition {
 
 // applyTTL sets the expiry that the stream wants.
 func (st *stream) applyTTL(r *Record) {
+	r.StreamTTL = r.ExpiresAt == 0 && (st.cfg.TTL > 0 || st.cfg.MaxTTL > 0)
 	if st.cfg.TTL > 0 && r.ExpiresAt == 0 {
 		r.ExpiresAt = addTime(r.ReceivedAt, st.cfg.TTL.Std())
 	}

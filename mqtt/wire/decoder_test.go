@@ -338,6 +338,11 @@ func TestRecordCountsExpiryDown(t *testing.T) {
 	if m.FromRecord(r, received) {
 		t.Error("a record with expiry 0 is delivered")
 	}
+	r = (&Publish{Topic: "a"}).Record("id", "", received)
+	r.ExpiresAt, r.StreamTTL = received.Add(time.Minute).UnixNano(), true
+	if !m.FromRecord(r, received) || m.HasExpiry || m.FromRecord(r, received.Add(time.Hour)) {
+		t.Errorf("the stream's time to live came out as %+v", m)
+	}
 }
 
 func TestPayloadFormat(t *testing.T) {

@@ -202,7 +202,10 @@ func (p *Publish) FromRecord(r *spool.Record, now time.Time) bool {
 		return false
 	}
 	// MQTT 5, 3.3.2-6: the received value minus the time that the message has been waiting, which counts in whole seconds.
-	p.Expiry = uint32(min((left+int64(time.Second)-1)/int64(time.Second), math.MaxUint32))
-	p.HasExpiry = true
+	// What the stream set is no business of the receiver.
+	if !r.StreamTTL {
+		p.Expiry = uint32(min((left+int64(time.Second)-1)/int64(time.Second), math.MaxUint32))
+		p.HasExpiry = true
+	}
 	return true
 }
