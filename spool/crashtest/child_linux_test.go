@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forebay-gateway/forebay/gateway/unit"
 	"github.com/forebay-gateway/forebay/spool"
 	"github.com/forebay-gateway/forebay/spool/vfs"
 )
@@ -44,6 +45,7 @@ const (
 	modeRead   = "read"   // close and exit
 	modeHold   = "hold"   // the cursors stay where they are, until a line comes on standard input
 	modeNoFree = "nofree" // no free space is kept for others: the disk says when it is full
+	modeWindow = "window" // acknowledge before the sync as sync: interval does
 	modeLie    = "lie"    // acknowledge before the sync
 )
 
@@ -83,6 +85,9 @@ func (c *child) run() error {
 	cfg := config(c.dir)
 	if c.is(modeNoFree) {
 		cfg.MinFree = 0
+	}
+	if c.is(modeWindow) {
+		cfg.Sync, cfg.SyncInterval = spool.SyncInterval, unit.Duration(syncInterval)
 	}
 	c.s, err = spool.Open(cfg, spool.Options{
 		FS:     lying,

@@ -74,6 +74,7 @@ func runUntil(t *testing.T, r *rig, l *ledger, mode string, acks int, limit time
 	if err := p.stop(l.line); err != nil {
 		t.Fatalf("%v; faults %v; log of the child:\n%s", err, l.faults, p.logText())
 	}
+	l.cut = time.Now()
 	r.cut(p.kill)
 	if len(l.faults) > 0 {
 		t.Logf("log of the child:\n%s", p.logText())
@@ -97,6 +98,32 @@ func finish(t *testing.T, r *rig, l *ledger) {
 	}
 	t.Logf("%d acknowledged records in all, %d found", l.acks, n)
 	_ = os.Remove(r.image)
+}
+
+// TestPowerCutInIntervalModeLosesNoMoreThanItsWindow: what was acknowledged within the last sync_interval may be lost, nothing
+// older, and what is left is dense, with the state that belongs to it.
+func TestPowerCutInIntervalModeLosesNoMoreThanItsWindow(t *testing.T) {
+	r := newRig(t, "ext4", 256*mib)
+	l := newLedger()
+	l.window = syncInterval + time.Second // a sync takes its time on a busy machine, and so do its news
+	for round := range rounds() {
+		if round > 0 && round%imageRounds == 0 {
+			r.format()
+			cut := l.cut
+			l = newLedger()
+			l.window, l.cut = syncInterval+time.Second, cut
+		}
+		mode, acks := modeWindow, 1+rand.IntN(20_000)
+		if round%3 == 0 {
+			mode, acks = modeWindow+" "+modePaced, 2000+rand.IntN(3000) // longer than the window
+		}
+		runUntil(t, r, l, mode, acks, 20*time.Second)
+		if len(l.faults) > 0 {
+			t.Fatalf("after a power cut:\n\t%s", strings.Join(l.faults, "\n\t"))
+		}
+	}
+	finish(t, r, l)
+	t.Logf("%d of them lost within the window", l.lost)
 }
 
 // TestPowerCutFindsEarlyAcknowledgement shows that the rig sees what it looks for: a child that acknowledges before its

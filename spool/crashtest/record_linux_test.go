@@ -15,7 +15,9 @@ import (
 type id struct{ producer, n int }
 
 const (
-	producers  = 4
+	producers    = 4
+	syncInterval = 50 * time.Millisecond // in mode window
+
 	stateSpace = "crashtest"
 	stateKeys  = 16           // of each producer
 	cursorName = "reader of " // and the stream: each has one, and it protects
