@@ -271,7 +271,7 @@ func (srv *Server) abandon(s *session) {
 	if s.ended || s.conn != nil {
 		return
 	}
-	s.willGoneLocked(s.expiry == 0)
+	s.dropWillLocked() // the connection was never accepted
 	srv.offlineLocked(s)
 }
 

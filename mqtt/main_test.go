@@ -112,8 +112,8 @@ func (c *child) address() net.Addr {
 // is stored or delivered twice.
 func TestNumberedMessagesSurviveKill(t *testing.T) {
 	c := startChild(t)
-	numbered(t, c.address, 3, 3, 1500, func(n int) {
-		if n%300 == 299 {
+	numbered(t, c.address, 3, 3, long(700, 6000), func(n int) {
+		if n%200 == 199 {
 			c.kill()
 			c.run(t)
 		}

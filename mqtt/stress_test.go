@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -135,7 +136,7 @@ func (p *peer) read(nc net.Conn, ready chan error) {
 			}
 			return
 		}
-		if head>>4 == 3 && p.slow > 0 {
+		if head>>4 == 3 && p.slow > 0 && rand.IntN(8) == 0 {
 			time.Sleep(time.Duration(rand.Int64N(int64(p.slow))))
 		}
 		p.mu.Lock()
@@ -440,16 +441,24 @@ func numbered(t *testing.T, addr func() net.Addr, publishers, subscribers, total
 	}
 }
 
+// long returns the first number, or the second when FOREBAY_LONG is set: for make race and soak.
+func long(short, long int) int {
+	if os.Getenv("FOREBAY_LONG") != "" {
+		return long
+	}
+	return short
+}
+
 func TestNumberedMessagesSurviveBrokenConnections(t *testing.T) {
 	s := start(t)
-	numbered(t, func() net.Addr { return s.tcp }, 4, 4, 2500, nil)
+	numbered(t, func() net.Addr { return s.tcp }, 4, 4, long(800, 5000), nil)
 }
 
 func TestNumberedMessagesSurviveRestarts(t *testing.T) {
 	s := start(t)
 	var mu sync.Mutex
-	numbered(t, func() net.Addr { mu.Lock(); defer mu.Unlock(); return s.tcp }, 3, 3, 2000, func(n int) {
-		if n%700 == 699 {
+	numbered(t, func() net.Addr { mu.Lock(); defer mu.Unlock(); return s.tcp }, 3, 3, long(900, 5000), func(n int) {
+		if n%400 == 399 {
 			mu.Lock()
 			defer mu.Unlock()
 			s.restart(t)
