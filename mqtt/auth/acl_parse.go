@@ -141,7 +141,7 @@ func ParseACL(file string, data []byte) (*ACL, error) {
 
 func (a *ACL) group(words []string) error {
 	if len(words) < 2 || words[0] == "" {
-		return errors.New("want: group NAME USER ...")
+		return errors.New("want a name and users: group NAME USER USER")
 	}
 	for _, user := range words[1:] {
 		if user == "" {

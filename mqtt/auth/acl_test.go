@@ -291,7 +291,7 @@ func TestACLFaultsNameTheLine(t *testing.T) {
 	f("allow publish retain=true topic=a", "want yes or no")
 	f("allow publish cert=plant topic=a", "want cn:, dns:")
 	f("allow publish cert=ou:x topic=a", `"ou" is not known`)
-	f("group g", "want: group NAME USER")
+	f("group g", "want a name and users")
 	f("allow publish topic=\xff", "line is not text")
 	f("deny all\nx\ny", "acl:3: ")
 }

@@ -99,22 +99,6 @@ func (c *cache[K, V]) update(key K, at time.Time, fn func(V) V) V {
 	return v
 }
 
-func (c *cache[K, V]) drop(key K) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if e := c.items[key]; e != nil {
-		c.order.Remove(e)
-		delete(c.items, key)
-	}
-}
-
-func (c *cache[K, V]) clear() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.items = map[K]*list.Element{}
-	c.order.Init()
-}
-
 func (c *cache[K, V]) len() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -116,10 +116,7 @@ func (f *filter) contains(other string) bool {
 			return false
 		}
 	}
-	if len(have) > len(want) {
-		return false
-	}
-	return true
+	return len(have) <= len(want)
 }
 
 // overlaps reports whether some topic matches both f and the filter other.
@@ -164,4 +161,21 @@ func withoutShare(s string) string {
 		}
 	}
 	return s
+}
+
+// CheckTopic says what is wrong with the topic of a question about an action.
+func CheckTopic(a Action, topic string) error {
+	switch a {
+	case ActionConnect:
+		if topic != "" {
+			return errors.New("connect has none")
+		}
+		return nil
+	case ActionSubscribe:
+		return checkFilter(withoutShare(topic))
+	}
+	if strings.ContainsAny(topic, "+#") {
+		return fmt.Errorf("%q: a topic name holds no wildcards", topic)
+	}
+	return checkFilter(topic)
 }

@@ -75,20 +75,20 @@ func parseHash(s string) (*hash, error) {
 	parts := strings.Split(s, "$")
 	switch {
 	case len(parts) != 6 || parts[0] != "" || parts[1] != "argon2id":
-		return nil, errors.New("hash is not $argon2id$v=19$m=...,t=...,p=...$salt$hash: forebay passwd writes it")
+		return nil, errors.New("hash is not $argon2id$v=19$m=M,t=T,p=P$salt$hash: forebay passwd writes it")
 	case parts[2] != "v=19":
 		return nil, fmt.Errorf("hash: version %q is not supported, v=19 is", parts[2])
 	}
 	h := &hash{}
 	costs := strings.Split(parts[3], ",")
 	if len(costs) != 3 {
-		return nil, fmt.Errorf("hash: %q is not m=...,t=...,p=...", parts[3])
+		return nil, fmt.Errorf("hash: %q is not m=M,t=T,p=P", parts[3])
 	}
 	for i, key := range []string{"m=", "t=", "p="} {
 		text, ok := strings.CutPrefix(costs[i], key)
 		v, err := strconv.ParseUint(text, 10, 32)
 		if !ok || err != nil || key == "p=" && v > maxHashThreads {
-			return nil, fmt.Errorf("hash: %q is not m=...,t=...,p=...", parts[3])
+			return nil, fmt.Errorf("hash: %q is not m=M,t=T,p=P", parts[3])
 		}
 		switch key {
 		case "m=":

@@ -71,7 +71,8 @@ func newMetrics(a *Auth, reg prometheus.Registerer) (*metrics, error) {
 	}
 	m.reloads.WithLabelValues("ok")
 	m.reloads.WithLabelValues("failed")
-	m.list = []prometheus.Collector{m.accepted, m.refused, m.hookDown, m.keysDown, m.reloads,
+	m.list = []prometheus.Collector{
+		m.accepted, m.refused, m.hookDown, m.keysDown, m.reloads,
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "forebay_mqtt_auth_hashes_total", Help: "Passwords that were hashed.",
 		}, func() float64 { return float64(a.gate.hashes.Load()) }),

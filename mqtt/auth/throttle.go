@@ -2,6 +2,7 @@ package auth
 
 import (
 	"context"
+	"math"
 	"net/netip"
 	"sync/atomic"
 	"time"
@@ -119,7 +120,7 @@ func (t *throttle) forget(s strikes, now time.Time) strikes {
 
 // pause is how long after one attempt the next is due.
 func (t *throttle) pause(count float64) time.Duration {
-	over := int(count) - t.cfg.Failures
+	over := int(math.Round(count)) - t.cfg.Failures
 	if over < 0 {
 		return 0
 	}
