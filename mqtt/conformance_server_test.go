@@ -18,16 +18,24 @@ import (
 type server struct {
 	tcp, ws net.Addr
 
-	cfg   mqtt.Config
-	spool spool.Config
-	ahead atomic.Int64 // of the system clock, nanoseconds
-	stop  func(t testing.TB)
+	cfg    mqtt.Config
+	access mqtt.Access
+	spool  spool.Config
+	ahead  atomic.Int64 // of the system clock, nanoseconds
+	stop   func(t testing.TB)
 }
 
 // start starts a server that is stopped when the test ends. change may change its configuration first.
 func start(t testing.TB, change ...func(*mqtt.Config)) *server {
 	t.Helper()
+	return startWith(t, nil, change...)
+}
+
+// startWith is start with somebody who decides what clients may do.
+func startWith(t testing.TB, access mqtt.Access, change ...func(*mqtt.Config)) *server {
+	t.Helper()
 	s := newServer(filepath.Join(t.TempDir(), "spool"))
+	s.access = access
 	for _, f := range change {
 		f(&s.cfg)
 	}
@@ -56,7 +64,7 @@ func (s *server) run(t testing.TB) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv, err := mqtt.New(s.cfg, mqtt.Options{Log: mqtt.SpoolLog(log), Now: s.now})
+	srv, err := mqtt.New(s.cfg, mqtt.Options{Log: mqtt.SpoolLog(log), Access: s.access, Now: s.now})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -198,3 +198,24 @@ func TestWillOnServerTopicIsRefused(t *testing.T) {
 		t.Errorf("connack with 0x%02x", pk.ReasonCode)
 	}
 }
+
+// An orderly stop ends the connections: a will without delay is sent, one with a delay waits for its time.
+func TestWillsAtAStop(t *testing.T) {
+	s := start(t)
+	sub := s.connect(t, keep("sub"))
+	sub.Subscribe("w/#", 1)
+	s.connect(t, mqtttest.Connect{ID: "now", Will: &mqtttest.Publish{Topic: "w/now", QoS: 1, Payload: "bye"}})
+	s.connect(t, mqtttest.Connect{
+		ID: "later", Properties: forAnHour,
+		Will: &mqtttest.Publish{Topic: "w/later", QoS: 1, Payload: "bye", Properties: `18 00000258`},
+	})
+	s.restart(t)
+	sub = s.resume(t, keep("sub"))
+	sub.Receive(mqtttest.Publish{Topic: "w/now", QoS: 1, Payload: "bye"})
+	sub.Ping()
+	s.stop(t)
+	s.pass(20 * time.Minute)
+	s.run(t)
+	sub = s.resume(t, keep("sub"))
+	sub.Receive(mqtttest.Publish{Topic: "w/later", QoS: 1, Payload: "bye"})
+}
