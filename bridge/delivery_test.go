@@ -244,20 +244,23 @@ func TestRejectedBatchesIsolateThePoison(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, newMemLog(map[string]int{"default": 1, "dead": 1}), kfake.SeedTopics(2, "telemetry"))
 		defer r.end()
-		// The broker refuses every batch that holds a poisoned record.
-		r.cluster.Fault(kfake.Fault{
-			Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.InvalidRecord, Count: -1,
-			When: func(req kmsg.Request) bool {
-				for _, rt := range req.(*kmsg.ProduceRequest).Topics {
-					for _, p := range rt.Partitions {
-						if strings.Contains(string(p.Records), "poison") {
-							return true
+		// The broker refuses every batch that holds a poisoned record. One fault for each partition: a fault fails all the
+		// partitions that it selects in a request.
+		for p := range int32(2) {
+			r.cluster.Fault(kfake.Fault{
+				Keys: []kmsg.Key{kmsg.Produce}, Partitions: []int32{p}, Err: kerr.InvalidRecord, Count: -1,
+				When: func(req kmsg.Request) bool {
+					for _, rt := range req.(*kmsg.ProduceRequest).Topics {
+						for _, rp := range rt.Partitions {
+							if rp.Partition == p && strings.Contains(string(rp.Records), "poison") {
+								return true
+							}
 						}
 					}
-				}
-				return false
-			},
-		})
+					return false
+				},
+			})
+		}
 		cfg := Config{
 			Upstreams:        []kafka.Config{{Name: "main", Brokers: r.brokers, Compression: "none"}},
 			Routes:           []RouteConfig{{Name: "all", Topic: "telemetry"}},

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -76,7 +77,7 @@ func (r *rig) start(cfg Config) *Bridge {
 	r.b, r.ran = b, make(chan struct{})
 	go func() {
 		defer close(r.ran)
-		if err := b.Run(context.Background()); err != nil {
+		if err := b.Run(context.Background()); err != nil && !errors.Is(err, ErrClosed) { // Close may come before it
 			r.t.Error(err)
 		}
 	}()
