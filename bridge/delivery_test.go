@@ -518,8 +518,8 @@ func TestCloseWaitsForWhatIsInTheAir(t *testing.T) {
 		r := newRig(t, newMemLog(map[string]int{"default": 1}), kfake.SeedTopics(1, "telemetry"))
 		defer r.cluster.Close()
 		slow := r.cluster.Fault(produceFault("telemetry", kerr.NotEnoughReplicas, 3)) // some retries, each after a backoff
+		r.publish(oneTopic("a"), 1, 10) // before the start: all in one flight
 		r.start(oneRoute(RouteConfig{Topic: "telemetry"}))
-		r.publish(oneTopic("a"), 1, 10)
 		r.until("in the air", time.Minute, func() bool { return slow.Hits() > 0 })
 		r.stop()
 		if got := r.log.cursors["route/all"].Position(0); got != 10 {
