@@ -53,6 +53,7 @@ type Client struct {
 
 	condemned  *Verdict // why the producer is of no use any more
 	rebuilds   uint64
+	inARow     int // rebuilds with less than a minute between them
 	rebuiltAt  time.Time
 	initCount  int // InitProducerID requests since initSince
 	initSince  time.Time
@@ -177,10 +178,11 @@ func (c *Client) rebuild(ctx context.Context) {
 	// One fault may need many attempts, such as a missing ACL: not more often than the lanes probe.
 	pause := time.Duration(0)
 	if since := time.Since(c.rebuiltAt); since < time.Minute {
-		pause = min(rebuildPause, time.Second<<min(c.rebuilds, 5))
+		pause = min(rebuildPause, time.Second<<min(c.inARow, 5))
 	} else {
-		c.rebuilds = 0
+		c.inARow = 0
 	}
+	c.inARow++
 	c.rebuilds++
 	c.rebuiltAt = time.Now()
 	c.mu.Unlock()
