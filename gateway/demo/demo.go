@@ -66,8 +66,14 @@ type demo struct {
 // way arrives, and the totals are printed. An interrupt after the end of ctx gives up at once. Its error is
 // ErrNotReconciled, or says what could not be started.
 func Run(ctx context.Context, o Options) error {
-	if o.Outage < 0 || o.Duration < 0 || o.Duration > 0 && o.Outage >= o.Duration {
+	if o.Outage < 0 || o.Duration < 0 {
+		return fmt.Errorf("demo: %v and %v: a time is negative", o.Duration, o.Outage)
+	}
+	if o.Duration > 0 && o.Outage >= o.Duration {
 		return fmt.Errorf("demo: an outage of %v does not fit into %v", o.Outage, o.Duration)
+	}
+	if o.Devices < 1 || o.Rate <= 0 {
+		return fmt.Errorf("demo: %d devices with %v messages a second have nothing to show", o.Devices, o.Rate)
 	}
 	d := &demo{o: o}
 	if err := d.prepareDir(); err != nil {

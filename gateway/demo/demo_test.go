@@ -52,12 +52,19 @@ func TestDemoStopsWhenItsContextEnds(t *testing.T) {
 	}
 }
 
-func TestOutageMustFitIntoTheDuration(t *testing.T) {
-	o := DefaultOptions()
-	o.Duration, o.Outage = time.Second, time.Second
-	if err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "does not fit") {
-		t.Errorf("error %v", err)
+func TestOptionsThatShowNothingAreRefused(t *testing.T) {
+	f := func(change func(*Options), want string) {
+		t.Helper()
+		o := DefaultOptions()
+		change(&o)
+		if err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v does not say %q", err, want)
+		}
 	}
+	f(func(o *Options) { o.Duration, o.Outage = time.Second, time.Second }, "an outage of 1s does not fit into 1s")
+	f(func(o *Options) { o.Duration = -time.Second }, "negative")
+	f(func(o *Options) { o.Devices = 0 }, "0 devices")
+	f(func(o *Options) { o.Rate = 0 }, "0 messages a second")
 }
 
 func TestBrokenPromiseIsAnError(t *testing.T) {
