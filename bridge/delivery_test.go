@@ -518,7 +518,7 @@ func TestCloseWaitsForWhatIsInTheAir(t *testing.T) {
 		r := newRig(t, newMemLog(map[string]int{"default": 1}), kfake.SeedTopics(1, "telemetry"))
 		defer r.cluster.Close()
 		slow := r.cluster.Fault(produceFault("telemetry", kerr.NotEnoughReplicas, 3)) // some retries, each after a backoff
-		r.publish(oneTopic("a"), 1, 10) // before the start: all in one flight
+		r.publish(oneTopic("a"), 1, 10)                                               // before the start: all in one flight
 		r.start(oneRoute(RouteConfig{Topic: "telemetry"}))
 		r.until("in the air", time.Minute, func() bool { return slow.Hits() > 0 })
 		r.stop()
