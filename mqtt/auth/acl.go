@@ -1,6 +1,10 @@
 package auth
 
-import "strings"
+import (
+	"encoding/binary"
+	"math"
+	"strings"
+)
 
 // Subject is who asks.
 type Subject struct {
@@ -28,25 +32,26 @@ func (a *ACL) resolve(s Subject, skipped func(r *rule, why string)) *Permissions
 	if id == nil {
 		id = &Identity{Method: MethodAnonymous}
 	}
-	p := &Permissions{open: a == nil && id.Grants == nil, connect: true}
-	r := &resolver{subject: s, id: id, perms: p, skipped: skipped}
+	if a == nil && id.Grants == nil {
+		return everything
+	}
+	v := &resolver{subject: s, id: id, perms: &Permissions{connect: true}, skipped: skipped}
 	if a != nil {
-		p.connect = !a.connectRules
-		r.groups = append(append(r.groups, id.Groups...), a.groups[id.User]...)
-		if id.User == "" {
-			r.groups = id.Groups
+		v.perms.connect = !a.connectRules
+		v.groups = id.Groups
+		if id.User != "" {
+			v.groups = append(append([]string{}, id.Groups...), a.groups[id.User]...)
 		}
-		for _, rule := range a.rules {
-			r.add(rule)
+		for i, r := range a.rules {
+			v.add(uint32(i), r)
 		}
+		v.perms.publish.shared, v.perms.subscribe.shared = a.shared(v.static)
 	}
 	if g := id.Grants; g != nil {
-		r.grants(g.Publish, ActionPublish)
-		r.grants(g.Subscribe, ActionSubscribe)
+		v.grants(g.Publish, ActionPublish)
+		v.grants(g.Subscribe, ActionSubscribe)
 	}
-	p.publish.index()
-	p.subscribe.index()
-	return p
+	return v.perms
 }
 
 type resolver struct {
@@ -54,7 +59,45 @@ type resolver struct {
 	id      *Identity
 	groups  []string
 	perms   *Permissions
+	static  []byte // the rules without variables that are about the subject: distances of their numbers, uvarint
+	last    uint32 // in static
 	skipped func(*rule, string)
+}
+
+const maxShared = 1024 // sets of rules that are held for several clients
+
+// shared returns the lists of a set of rules without variables, made once for all clients.
+func (a *ACL) shared(static []byte) (publish, subscribe *ruleList) {
+	if len(static) == 0 {
+		return nil, nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s, ok := a.sets[string(static)]; ok {
+		return s[0], s[1]
+	}
+	var pub, sub []entry
+	at := uint32(0)
+	for rest := static; len(rest) > 0; {
+		step, n := binary.Uvarint(rest)
+		rest = rest[n:]
+		at += uint32(step)
+		r := a.rules[at]
+		for _, f := range r.literals {
+			e := entry{filter: f, deny: r.deny, qos: r.qos, retain: r.retain, rule: r, order: at}
+			if r.actions&ActionPublish != 0 {
+				pub = append(pub, e)
+			}
+			if r.actions&ActionSubscribe != 0 {
+				sub = append(sub, e)
+			}
+		}
+	}
+	publish, subscribe = newRuleList(pub), newRuleList(sub)
+	if len(a.sets) < maxShared {
+		a.sets[string(static)] = [2]*ruleList{publish, subscribe}
+	}
+	return publish, subscribe
 }
 
 func (v *resolver) values(name string) []string {
@@ -68,7 +111,7 @@ func (v *resolver) values(name string) []string {
 }
 
 // add puts a rule into the permissions if it is about the subject.
-func (v *resolver) add(r *rule) {
+func (v *resolver) add(number uint32, r *rule) {
 	a := v.matches(r)
 	if a == unknown && !r.deny {
 		v.skip(r, "a value of its conditions is empty or not there")
@@ -82,13 +125,17 @@ func (v *resolver) add(r *rule) {
 	if r.actions&actionTopics == 0 {
 		return
 	}
+	if len(r.literals) > 0 {
+		v.static = binary.AppendUvarint(v.static, uint64(number-v.last))
+		v.last = number
+	}
 	for _, f := range v.filters(r) {
-		e := entry{filter: f, deny: r.deny, qos: r.qos, retain: r.retain, rule: r}
+		e := entry{filter: f, deny: r.deny, qos: r.qos, retain: r.retain, rule: r, order: number}
 		if r.actions&ActionPublish != 0 {
-			v.perms.publish.entries = append(v.perms.publish.entries, e)
+			v.perms.publish.own = append(v.perms.publish.own, e)
 		}
 		if r.actions&ActionSubscribe != 0 {
-			v.perms.subscribe.entries = append(v.perms.subscribe.entries, e)
+			v.perms.subscribe.own = append(v.perms.subscribe.own, e)
 		}
 	}
 }
@@ -99,11 +146,8 @@ func (v *resolver) skip(r *rule, why string) {
 	}
 }
 
-// filters are the topic filters of a rule with the values of the subject in them.
+// filters are the topic filters of a rule that have variables, with the values of the subject in them.
 func (v *resolver) filters(r *rule) []filter {
-	if len(r.topics) == 0 {
-		return []filter{{text: "(everything)", all: true}}
-	}
 	var out []filter
 	for i := range r.topics {
 		t := &r.topics[i]
@@ -206,7 +250,7 @@ func (v *resolver) grants(filters []string, action Action) {
 	}
 	for _, s := range filters {
 		if checkFilter(s) == nil {
-			list.entries = append(list.entries, entry{filter: newFilter(s), qos: 7})
+			list.own = append(list.own, entry{filter: newFilter(s), qos: 7, order: math.MaxUint32})
 		}
 	}
 }

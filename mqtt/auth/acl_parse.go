@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 )
 
 // Action is what a client does.
@@ -42,13 +43,16 @@ func ParseAction(s string) (Action, error) {
 	return 0, fmt.Errorf("action %q is not known: want connect, publish or subscribe", s)
 }
 
-// ACL is a list of rules, read from a file. It is never changed.
+// ACL is a list of rules, read from a file. It is never changed, but for what it remembers.
 type ACL struct {
 	rules  []*rule
 	groups map[string][]string // of users, by the group lines
 
 	// connectRules says that a rule allows to connect by name; then nobody connects without such a rule.
 	connectRules bool
+
+	mu   sync.Mutex
+	sets map[string][2]*ruleList // publish and subscribe, see shared
 }
 
 // rule is one line.
@@ -58,7 +62,10 @@ type rule struct {
 	text    string
 	deny    bool
 	actions Action
-	topics  []template // none: every topic, those with $ too
+	topics  []template // with variables
+
+	// literals are the filters without variables. A rule without any topic is about every one, those with $ too.
+	literals []filter
 
 	users, clients, groups, listeners []template
 	certs                             []certPattern
@@ -112,7 +119,7 @@ type claimPattern struct {
 // The first rule that matches decides. What no rule decides is denied; only connecting is allowed as long as no rule allows
 // connect by name.
 func ParseACL(file string, data []byte) (*ACL, error) {
-	a := &ACL{groups: map[string][]string{}}
+	a := &ACL{groups: map[string][]string{}, sets: map[string][2]*ruleList{}}
 	err := eachLine(file, data, func(line int, text string) error {
 		words, err := splitWords(text)
 		if err != nil || len(words) == 0 {
@@ -185,15 +192,18 @@ func (r *rule) parse(words []string) error {
 		seen[key] = true
 	}
 	switch {
-	case len(r.topics) > 0 && r.actions&actionTopics == 0:
+	case seen["topic"] && r.actions&actionTopics == 0:
 		return errors.New("topic: connect has none")
 	case seen["qos"] && r.actions&actionTopics == 0:
 		return errors.New("qos: connect has none")
 	case seen["retain"] && r.actions != ActionPublish:
 		return errors.New("retain: only a rule for publish alone has it")
 	}
-	if len(r.topics) > 0 || seen["qos"] {
+	if seen["topic"] || seen["qos"] {
 		r.actions &= actionTopics // all with a topic is about topics
+	}
+	if !seen["topic"] {
+		r.literals = []filter{{text: "(everything)", all: true}}
 	}
 	return nil
 }
@@ -223,7 +233,16 @@ func (r *rule) key(key, value string) error {
 	}
 	switch key {
 	case "topic":
-		return add(&r.topics, parseTopic)
+		t, err := parseTopic(value)
+		switch {
+		case err != nil:
+			return err
+		case t.literal():
+			r.literals = append(r.literals, newFilter(t.plain()))
+		default:
+			r.topics = append(r.topics, t)
+		}
+		return nil
 	case "user":
 		return add(&r.users, parseTemplate)
 	case "client":

@@ -205,23 +205,54 @@ func TestACLTreeFindsTheFirstRule(t *testing.T) {
 	topics := append(universe("a", "b", "", "$s"), "a/b/c", "a/b/c/d", "c")
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
-		var list entries
+		var list []entry
 		for range 30 {
 			f := newFilter(filters[rnd.IntN(len(filters))])
 			if rnd.IntN(40) == 0 {
 				f = filter{all: true}
 			}
-			list.entries = append(list.entries, entry{filter: f, qos: uint8(rnd.IntN(8)), retain: retain(rnd.IntN(3))})
+			list = append(list, entry{filter: f, qos: uint8(rnd.IntN(8)), retain: retain(rnd.IntN(3))})
 		}
-		long := entries{entries: list.entries}
-		long.index()
+		long := newRuleList(list)
 		for _, topic := range topics {
 			qos, retain := byte(rnd.IntN(3)), rnd.IntN(2) == 0
-			if a, b := list.first(topic, qos, retain), long.first(topic, qos, retain); a != b {
+			if a, b := walk(list, topic, qos, retain), long.first(topic, qos, retain); a != b {
 				t.Fatalf("topic %q: walked %+v, looked up %+v", topic, a, b)
 			}
 		}
 	}
+}
+
+// Many clients with the same rules hold them once.
+func TestACLClientsShareRules(t *testing.T) {
+	a := parse(t, strings.Repeat("allow all topic=a/b/c\n", 100)+"allow all topic=d/%c\ndeny all topic=e user=eve\nallow all topic=e\n")
+	one, two := a.For(Subject{ClientID: "1"}), a.For(Subject{ClientID: "2"})
+	eve := a.For(Subject{ClientID: "3", Identity: &Identity{User: "eve"}})
+	if one.publish.shared != two.publish.shared || one.publish.shared == eve.publish.shared || len(one.publish.own) != 1 {
+		t.Error("not shared as it should be")
+	}
+	for p, client := range map[*Permissions]string{one: "1", two: "2", eve: "3"} {
+		if !p.Publish("d/"+client, 0, false) || p.Publish("d/x", 0, false) || !p.Receive("a/b/c", 0) || p.Publish("e", 0, false) == (p == eve) {
+			t.Errorf("client %s", client)
+		}
+	}
+}
+
+func TestACLReceiveFollowsTheQoSOfSubscriptions(t *testing.T) {
+	p := parse(t, "allow subscribe topic=a qos=1\ndeny subscribe topic=b qos=2\nallow subscribe topic=b\ndeny subscribe topic=c qos=1,2\nallow subscribe topic=c").For(Subject{})
+	f := func(topic string, qos byte, want bool) {
+		t.Helper()
+		if got := p.Receive(topic, qos); got != want {
+			t.Errorf("%s QoS %d: %v", topic, qos, got)
+		}
+	}
+	f("a", 0, true) // a subscription of QoS 1 brings messages of QoS 0
+	f("a", 1, true)
+	f("a", 2, false)
+	f("b", 1, true)
+	f("b", 2, false)
+	f("c", 0, true)
+	f("c", 1, false)
 }
 
 func TestACLConnect(t *testing.T) {
@@ -351,7 +382,7 @@ func BenchmarkPublish100Rules(b *testing.B) {
 		}[i%3])
 	}
 	rules := strings.ReplaceAll(text.String(), "%d", "7")
-	p := parse(b, rules+"allow publish topic=site/%c/#\n").For(Subject{ClientID: "c1"})
+	p := parse(b, rules+"allow publish topic=site/%c/#\n").For(Subject{ClientID: "c1"}) // its first third is own rules
 	b.ReportAllocs()
 	for b.Loop() {
 		if !p.Publish("site/c1/line/temp", 1, false) {

@@ -27,24 +27,11 @@ type Permissions struct {
 // entry is a rule with one filter.
 type entry struct {
 	filter filter
-	deny   bool
+	rule   *rule // nil: a grant of the credentials
+	order  uint32
 	qos    uint8
 	retain retain
-	rule   *rule // nil: a grant of the credentials
-}
-
-// entries are asked in order.
-type entries struct {
-	entries []entry
-	tree    *tree // nil when there are few
-}
-
-const treeFrom = 8 // so many entries are faster walked than looked up
-
-func (l *entries) index() {
-	if len(l.entries) >= treeFrom {
-		l.tree = newTree(l.entries)
-	}
+	deny   bool
 }
 
 // fits asks everything but the topic.
@@ -52,33 +39,82 @@ func (e *entry) fits(qos byte, retained bool) bool {
 	return e.qos&(1<<qos) != 0 && (e.retain == retainAny || (e.retain == retainYes) == retained)
 }
 
+// entries are the rules for one action. Most clients share most of them: those without variables are held once for all
+// clients that the same rules are about.
+type entries struct {
+	shared *ruleList
+	own    []entry
+}
+
+// ruleList holds entries in their order.
+type ruleList struct {
+	entries []entry
+	tree    *tree // nil when there are few
+}
+
+const treeFrom = 8 // so many entries are faster walked than looked up
+
+func newRuleList(all []entry) *ruleList {
+	l := &ruleList{entries: all}
+	if len(all) >= treeFrom {
+		l.tree = newTree(all)
+	}
+	return l
+}
+
 // first returns the entry that decides about a topic; nil when none does.
-func (l *entries) first(topic string, qos byte, retained bool) *entry {
+func (l *ruleList) first(topic string, qos byte, retained bool) *entry {
+	if l == nil {
+		return nil
+	}
 	if l.tree != nil {
 		if i := l.tree.first(l.entries, topic, qos, retained); i < none {
 			return &l.entries[i]
 		}
 		return nil
 	}
-	for i := range l.entries {
-		if e := &l.entries[i]; e.fits(qos, retained) && e.filter.match(topic) {
+	return walk(l.entries, topic, qos, retained)
+}
+
+func walk(all []entry, topic string, qos byte, retained bool) *entry {
+	for i := range all {
+		if e := &all[i]; e.fits(qos, retained) && e.filter.match(topic) {
 			return e
 		}
 	}
 	return nil
 }
 
+// first returns the entry that decides about a topic; nil when none does.
+func (l *entries) first(topic string, qos byte, retained bool) *entry {
+	return earlier(l.shared.first(topic, qos, retained), walk(l.own, topic, qos, retained))
+}
+
 // firstFilter is first for a topic filter.
 func (l *entries) firstFilter(f string, qos byte) *entry {
-	for i := range l.entries {
-		e := &l.entries[i]
-		switch {
-		case e.qos&(1<<qos) == 0:
-		case e.deny && e.filter.overlaps(f), !e.deny && e.filter.contains(f):
-			return e
+	find := func(all []entry) *entry {
+		for i := range all {
+			e := &all[i]
+			switch {
+			case e.qos&(1<<qos) == 0:
+			case e.deny && e.filter.overlaps(f), !e.deny && e.filter.contains(f):
+				return e
+			}
 		}
+		return nil
 	}
-	return nil
+	var shared *entry
+	if l.shared != nil {
+		shared = find(l.shared.entries)
+	}
+	return earlier(shared, find(l.own))
+}
+
+func earlier(a, b *entry) *entry {
+	if a == nil || b != nil && b.order < a.order {
+		return b
+	}
+	return a
 }
 
 // Connect reports whether the client may connect.
@@ -102,14 +138,22 @@ func (p *Permissions) Subscribe(filter string, qos byte) bool {
 	return e != nil && !e.deny
 }
 
-// Receive reports whether a message may be delivered to a subscription of the given QoS.
+// Receive reports whether a message may be delivered at the given QoS: whether a subscription of that QoS or a higher one, which
+// is what may bring it, would be allowed.
 func (p *Permissions) Receive(topic string, qos byte) bool {
 	if p.open {
 		return true
 	}
-	e := p.subscribe.first(topic, qos, false)
-	return e != nil && !e.deny
+	for ; qos <= 2; qos++ {
+		if e := p.subscribe.first(topic, qos, false); e != nil && !e.deny {
+			return true
+		}
+	}
+	return false
 }
+
+// everything is what a client may do without an ACL.
+var everything = &Permissions{open: true, connect: true}
 
 // Question is what Explain is asked.
 type Question struct {

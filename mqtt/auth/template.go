@@ -75,6 +75,15 @@ func (t *template) literal() bool {
 	return true
 }
 
+// plain is the text of a literal template.
+func (t *template) plain() string {
+	var b strings.Builder
+	for _, p := range t.pieces {
+		b.WriteString(p.literal)
+	}
+	return b.String()
+}
+
 // maxExpansions bounds what lists of claims in one template multiply to.
 const maxExpansions = 256
 
