@@ -269,7 +269,7 @@ func (v *View) InspectJournal(ctx context.Context, q JournalQuery) (JournalDetai
 func inspectJournal(ctx context.Context, dir string, q JournalQuery) (JournalDetail, error) {
 	d := JournalDetail{Files: []JournalFile{}, Frames: []FrameListing{}, Lost: []string{}}
 	limit := limitOf(q.Limit)
-	r, err := journal.Frames(vfs.OS, dir, func(fr journal.Frame) error {
+	r, err := journal.Frames(vfs.OS, dir, nil, func(fr journal.Frame) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}

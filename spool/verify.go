@@ -96,7 +96,7 @@ func (v *View) frames(ctx context.Context, r *VerifyResult, p *progress) error {
 		return nil // told when it was opened
 	}
 	p.what = "journal"
-	_, err := journal.Frames(vfs.OS, dir, func(fr journal.Frame) error {
+	_, err := journal.Frames(vfs.OS, dir, nil, func(fr journal.Frame) error {
 		r.Frames++
 		r.Bytes += int64(len(fr.Payload))
 		p.add(int64(len(fr.Payload)))

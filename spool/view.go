@@ -327,7 +327,7 @@ func (v *View) readJournal(r *recovery) error {
 		return nil
 	}
 	var err error
-	v.report, err = journal.Frames(vfs.OS, dir, func(fr journal.Frame) error {
+	v.report, err = journal.Frames(vfs.OS, dir, nil, func(fr journal.Frame) error {
 		err := decodePayload(fr.Payload, payloadVisitor{
 			records: r.replayRecords,
 			changes: func(b []byte) error {

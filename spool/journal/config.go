@@ -97,6 +97,9 @@ type Options struct {
 	// read. Empty: they stay in Dir under the name <file>.damaged.
 	Quarantine string
 
+	// Sealer, when set, encrypts the payloads.
+	Sealer Sealer
+
 	// OnSync, when set, is called with the duration of each fdatasync of the acknowledgement path.
 	OnSync func(time.Duration)
 }

@@ -28,6 +28,8 @@ type file struct {
 	slot uint64 // number in the name; means nothing
 	header
 
+	cipher Cipher // nil: not encrypted, or not asked for yet
+
 	off  int64 // where the next frame goes; 0 when not even the header of this use is written
 	last LSN   // of the last frame that counts; first-1 when there is none
 
@@ -121,7 +123,7 @@ func zeroFill(f vfs.File, size int64, stopped func() bool) error {
 // writeFree marks the file as holding nothing, and makes that durable, before its first frame may be overwritten: else a
 // crash in the middle of the next use would show the old header over missing frames, which is what damage looks like.
 func writeFree(f vfs.File, h header) error {
-	h.state, h.begun = stateFree, 0
+	h.state, h.begun, h.seal = stateFree, 0, ""
 	b := make([]byte, headerSize)
 	h.put(b)
 	if err := writeAll(f, b, 0); err != nil {

@@ -19,13 +19,14 @@ const frameHeader = 32
 //	 8  8  LSN
 //	16  8  synced: highest LSN that was known to be durable when this frame was written
 //	24  8  time of the write, Unix nanoseconds
-//	32     payload
+//	32     payload; encrypted it has 16 bytes more, and bytes 0..3 and 8..31 are bound to it
 //	       zero to the next multiple of 4096, outside of the checksum
 type frame struct {
 	lsn     LSN
 	synced  LSN
 	time    int64
 	payload []byte // points into the parsed bytes
+	room    int    // appendFrame: bytes behind the payload for the cipher
 }
 
 var (
@@ -47,13 +48,14 @@ func seedOf(epoch uint64) uint32 {
 // appendFrame appends fr to dst, without its checksum.
 func appendFrame(dst []byte, fr frame) []byte {
 	n := len(dst)
-	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(fr.payload)))
+	length := len(fr.payload) + fr.room
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(length))
 	dst = binary.LittleEndian.AppendUint32(dst, 0)
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(fr.lsn))
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(fr.synced))
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(fr.time))
-	dst = append(dst, fr.payload...)
-	return append(dst, zeros[:n+int(span(len(fr.payload)))-len(dst)]...)
+	dst = append(append(dst, fr.payload...), zeros[:fr.room]...)
+	return append(dst, zeros[:n+int(span(length))-len(dst)]...)
 }
 
 var zeros [blockSize]byte

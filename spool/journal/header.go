@@ -9,10 +9,11 @@ import (
 )
 
 const (
-	blockSize  = 4096      // unit of allocation inside a file: a page, and at least the largest sector in use
-	headerSize = blockSize // frames start here
-	headerUsed = 512       // all of the header's content lies in one sector, so a power cut leaves the old or the new one
-	version    = 1
+	blockSize   = 4096      // unit of allocation inside a file: a page, and at least the largest sector in use
+	headerSize  = blockSize // frames start here
+	headerUsed  = 512       // all of the header's content lies in one sector, so a power cut leaves the old or the new one
+	version     = 1
+	versionSeal = 2 // the payloads are encrypted
 
 	maxLSN LSN = 1 << 62 // a million groups a second last 146,000 years; sums of LSNs cannot overflow
 )
@@ -44,7 +45,8 @@ const (
 //	40  8  first LSN
 //	48  8  time of this use, Unix nanoseconds
 //	56  8  last LSN of the first write  zero in a free file
-//	64     zero
+//	64  2  length of the sealer's parameters, then these; version 2 only
+//	       zero
 //	508 4  CRC32C of bytes 0..507
 //	512    zero to 4096
 //
@@ -68,6 +70,8 @@ type header struct {
 	// begun is the last LSN of the write that carried this header. If these frames are not all there, the write was
 	// never synced.
 	begun LSN
+
+	seal string // parameters of the Sealer, "" when the payloads are not encrypted
 }
 
 // put writes h into the block b.
@@ -76,6 +80,11 @@ func (h header) put(b []byte) {
 	clear(b)
 	copy(b, magic[:])
 	binary.LittleEndian.PutUint16(b[8:], version)
+	if h.seal != "" {
+		binary.LittleEndian.PutUint16(b[8:], versionSeal)
+		binary.LittleEndian.PutUint16(b[64:], uint16(len(h.seal)))
+		copy(b[66:], h.seal)
+	}
 	b[10] = byte(h.state)
 	binary.LittleEndian.PutUint64(b[16:], uint64(h.size))
 	binary.LittleEndian.PutUint64(b[24:], h.epoch)
@@ -97,8 +106,9 @@ func parseHeader(b []byte) (header, error) {
 	if got, want := crc32.Checksum(b[:headerUsed-4], castagnoli), binary.LittleEndian.Uint32(b[headerUsed-4:]); got != want {
 		return header{}, fmt.Errorf("%w: checksum %08x, want %08x", errBadHeader, got, want)
 	}
-	if v := binary.LittleEndian.Uint16(b[8:]); v != version {
-		return header{}, fmt.Errorf("%w %d, this program knows %d", ErrUnsupported, v, version)
+	v := binary.LittleEndian.Uint16(b[8:])
+	if v != version && v != versionSeal {
+		return header{}, fmt.Errorf("%w %d, this program knows %d", ErrUnsupported, v, versionSeal)
 	}
 	h := header{
 		state:      state(b[10]),
@@ -108,6 +118,13 @@ func parseHeader(b []byte) (header, error) {
 		first:      LSN(binary.LittleEndian.Uint64(b[40:])),
 		time:       int64(binary.LittleEndian.Uint64(b[48:])),
 		begun:      LSN(binary.LittleEndian.Uint64(b[56:])),
+	}
+	if v == versionSeal {
+		n := int(binary.LittleEndian.Uint16(b[64:]))
+		if n == 0 || n > maxSeal {
+			return header{}, fmt.Errorf("%w: %d bytes of encryption parameters", errBadHeader, n)
+		}
+		h.seal = string(b[66 : 66+n])
 	}
 	if h.state != stateFree && h.state != stateInUse || h.size < headerSize || h.size > maxFileSize ||
 		h.first == 0 || h.first > maxLSN {

@@ -25,6 +25,8 @@ type Journal struct {
 	wmu  sync.Mutex
 	idle *sync.Cond // on wmu: the background sync has ended
 	buf  []byte     // header block and frames of the group that is being written
+	enc  []byte     // buf, encrypted
+	room int        // bytes that the cipher needs behind each payload
 	next LSN        // of the next new payload; changes under wmu and mu
 
 	// Mode interval: frames that were written and whose sync has not begun, and those whose sync is running. They are kept
@@ -167,7 +169,7 @@ func (j *Journal) left() int64 {
 func (j *Journal) fits(payloads [][]byte) bool {
 	var n int64
 	for _, p := range payloads {
-		n += span(len(p))
+		n += span(len(p) + j.room)
 	}
 	return n <= j.left()
 }
@@ -182,7 +184,7 @@ func (j *Journal) split(payloads [][]byte) ([][][]byte, error) {
 	parts := [][][]byte{nil}
 	room, from := int64(0), 0
 	for i, p := range payloads {
-		n := span(len(p))
+		n := span(len(p) + j.room)
 		if n > capacity {
 			return nil, fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, len(p), j.MaxPayload())
 		}
@@ -230,12 +232,12 @@ func (j *Journal) encode(lsn LSN, part [][]byte) {
 	}
 	need := headerSize
 	for _, p := range part {
-		need += int(span(len(p)))
+		need += int(span(len(p) + j.room))
 	}
 	j.buf = slices.Grow(j.buf[:0], need)[:headerSize]
 	synced := j.durable()
 	for i, p := range part {
-		j.buf = appendFrame(j.buf, frame{lsn: lsn + LSN(i), synced: synced, time: now, payload: p})
+		j.buf = appendFrame(j.buf, frame{lsn: lsn + LSN(i), synced: synced, time: now, payload: p, room: j.room})
 	}
 }
 
@@ -244,6 +246,9 @@ const keepBuffer = 8 << 20 // a larger one, made for an uncommon group, is given
 // store writes the frames behind the header block of buf to f with one write; the first write to a file carries the
 // header as well. The caller counts what became durable.
 func (j *Journal) store(f *file, buf []byte, sync bool) error {
+	if f.cipher != nil {
+		buf = j.sealed(f.cipher, buf)
+	}
 	sealFrames(buf[headerSize:], seedOf(f.epoch))
 	b, off := buf[headerSize:], f.off
 	if off == 0 {
@@ -332,7 +337,7 @@ func (j *Journal) roomLocked() int64 {
 func Footprint(n int) int64 { return span(n) }
 
 // MaxPayload is the length of the largest payload.
-func (j *Journal) MaxPayload() int { return int(j.cfg.FileSize - headerSize - frameHeader) }
+func (j *Journal) MaxPayload() int { return int(j.cfg.FileSize-headerSize-frameHeader) - j.room }
 
 // LastLSN is the LSN of the last payload, 0 when there was none.
 func (j *Journal) LastLSN() LSN {

@@ -169,7 +169,7 @@ func TestNewerVersionIsUnsupported(t *testing.T) {
 	j.Close()
 	h := make([]byte, headerSize)
 	header{state: stateInUse, size: 64 << 10, first: 1, begun: 1}.put(h)
-	h[8] = version + 1
+	h[8] = versionSeal + 1
 	resum(h)
 	poke(t, d, slotName(1), 0, h)
 	ops := d.Ops()

@@ -32,7 +32,7 @@ func openOn(t testing.TB, fsys vfs.FS, cfg Config) *Journal {
 }
 
 func tryOpen(fsys vfs.FS, cfg Config) (*Journal, error) {
-	return open(cfg, Options{FS: fsys}, rand.Uint64)
+	return open(cfg, Options{FS: fsys, Sealer: testSealer}, rand.Uint64)
 }
 
 // settled waits until the keeper has nothing to do.

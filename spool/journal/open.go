@@ -33,6 +33,9 @@ func open(cfg Config, opts Options, newEpoch func() uint64) (*Journal, error) {
 		cfg: cfg, opts: opts, fs: opts.FS, log: opts.Logger, now: opts.Now, newEpoch: newEpoch,
 		closing: make(chan struct{}), kept: make(chan struct{}), dirty: make(chan struct{}, 1),
 	}
+	if opts.Sealer != nil {
+		j.room = opts.Sealer.Overhead()
+	}
 	j.idle, j.cond = sync.NewCond(&j.wmu), sync.NewCond(&j.mu)
 	if err := j.fs.MkdirAll(cfg.Dir, 0o750); err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
@@ -139,10 +142,17 @@ func (j *Journal) syncInPlace(from, to LSN) {
 func (j *Journal) copyTail(from, last LSN) error {
 	j.buf = make([]byte, headerSize)
 	for _, r := range j.replay {
-		err := r.eachFrame(r.file, r.file.header, max(r.from, from), last, func(_ frame, raw []byte) error {
-			j.buf = append(j.buf, raw...)
-			return nil
-		})
+		c, err := j.cipherOf(r.file)
+		if err == nil {
+			err = r.eachFrame(r.file, r.file.header, max(r.from, from), last, func(fr frame, raw []byte) (err error) {
+				if fr.payload, err = unseal(c, fr, raw); err != nil {
+					return err
+				}
+				fr.room = j.room
+				j.buf = appendFrame(j.buf, fr)
+				return nil
+			})
+		}
 		if err != nil {
 			return fmt.Errorf("read %s: %w", r.file.name, err)
 		}

@@ -238,6 +238,14 @@ func (j *Journal) take(first LSN) *file {
 	f.header = header{
 		state: stateInUse, size: f.size, epoch: j.newEpoch(), generation: j.generation, first: first, time: j.now().UnixNano(),
 	}
+	f.cipher = nil
+	if j.room > 0 {
+		var params []byte
+		if f.cipher, params = j.opts.Sealer.Begin(); len(params) == 0 || len(params) > maxSeal {
+			panic(fmt.Sprintf("BUG: journal: %d bytes of encryption parameters", len(params)))
+		}
+		f.seal = string(params)
+	}
 	f.off, f.last = 0, first-1
 	j.active = f
 	j.stats.Switches++

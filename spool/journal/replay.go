@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -29,18 +30,31 @@ func (j *Journal) Replay(after LSN, fn func(lsn LSN, payload []byte) error) erro
 		return errors.New("journal: replay after append")
 	}
 	j.startAbove(after)
+	var broken []Range // frames whose checksum is right and whose encryption is not: somebody has changed them
 	for _, r := range j.replay {
 		if r.last <= after {
 			continue
 		}
-		err := r.eachFrame(r.file, r.file.header, max(r.from, after+1), r.last, func(fr frame, _ []byte) error {
-			return fn(fr.lsn, fr.payload)
+		c, err := j.cipherOf(r.file)
+		if err != nil {
+			return fmt.Errorf("journal: replay %s: %w", r.file.name, err)
+		}
+		err = r.eachFrame(r.file, r.file.header, max(r.from, after+1), r.last, func(fr frame, raw []byte) error {
+			payload, err := unseal(c, fr, raw)
+			if err != nil {
+				j.log.Error("journal frame cannot be decrypted", "file", r.file.name, "lsn", uint64(fr.lsn), "err", err)
+				broken = append(broken, Range{fr.lsn, fr.lsn})
+				return nil
+			}
+			return fn(fr.lsn, payload)
 		})
 		if err != nil {
 			return fmt.Errorf("journal: replay %s: %w", r.file.name, err)
 		}
 	}
-	if lost := j.lostAbove(after); len(lost) > 0 {
+	lost := append(j.lostAbove(after), broken...)
+	slices.SortFunc(lost, func(a, b Range) int { return cmp.Compare(a.From, b.From) })
+	if len(lost) > 0 {
 		return &LossError{Lost: lost}
 	}
 	return nil

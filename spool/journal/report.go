@@ -36,6 +36,7 @@ type FileReport struct {
 	Last       LSN   // First-1 when there is none
 	End        int64 // offset behind the last good frame
 	Stop       string
+	Seal       []byte // parameters of the Sealer, empty when it is not encrypted
 }
 
 // survey is a read-only look at the directory.
@@ -182,7 +183,7 @@ func (s *survey) report() Report {
 		on := s.files[f.index]
 		fr := FileReport{
 			Name: on.name, State: "in use", Size: on.size, Generation: f.generation, Begun: time.Unix(0, f.time),
-			First: f.first, Last: f.lastTaken(), End: f.stopOff, Stop: f.why(),
+			First: f.first, Last: f.lastTaken(), End: f.stopOff, Stop: f.why(), Seal: []byte(on.seal),
 		}
 		if len(f.take) > 0 {
 			r.Last = fr.Last

@@ -18,9 +18,10 @@ type Batch struct {
 	// not stored. When nil, all records with an expiry are counted under MaxExpiry. Read leaves it nil.
 	Expiries []int64
 
-	// StoredBytes and Codec say how the body is stored. Set by Read and Headers, ignored by Write.
+	// StoredBytes, Codec and KeyID (0: not encrypted) say how the body is stored. Set by Read and Headers, ignored by Write.
 	StoredBytes int
 	Codec       Codec
+	KeyID       uint32
 }
 
 // Ref names a batch.

@@ -39,7 +39,7 @@ func replaceMeta(t *testing.T, v []byte, key string, change func([]byte) []byte)
 }
 
 func newerFormat(v []byte) []byte {
-	le.PutUint16(v[len(formatMagic):], formatVersion+1)
+	le.PutUint16(v[len(formatMagic):], formatSealed+1)
 	return appendCRC(v[:len(v)-4])
 }
 

@@ -264,7 +264,7 @@ func (s *Segment) indexBlock(kind Kind, n uint32) (raw []byte, count int, ok boo
 	if err != nil || v == nil {
 		return nil, 0, false, place(s.path, -1, 0, err)
 	}
-	b, err := decodeStored(v)
+	b, err := decodeStored(v, s.seal, inIndex)
 	if err == nil && (b.Partition != uint16(kind) || b.Base != uint64(n)) {
 		err = damaged("index block %d of kind %d says it is %d of %d", n, kind, b.Base, b.Partition)
 	}

@@ -239,7 +239,7 @@ type decoded struct {
 }
 
 func (s *Segment) decode(key Ref, v []byte) (Batch, error) {
-	b, err := decodeStored(v)
+	b, err := decodeStored(v, s.seal, inData)
 	if err == nil && (b.Partition != key.Partition || b.Base != key.Base || b.Next <= b.Base) {
 		err = damaged("says it is partition %d, [%d, %d)", b.Partition, b.Base, b.Next)
 	}

@@ -105,7 +105,7 @@ func (s *Segment) writeIndexLocked(ctx context.Context, x *index) error {
 		}
 		b := Batch{Partition: uint16(bl.kind), Base: uint64(bl.number), Next: uint64(bl.number) + 1, Count: bl.count, Body: bl.raw}
 		keys = append(keys, indexKey(bl.kind, bl.number))
-		values = append(values, appendStored(nil, &b, CodecZstd))
+		values = append(values, appendStored(nil, &b, CodecZstd, s.seal, inIndex))
 		if raw += len(bl.raw); raw < indexTx {
 			return nil
 		}

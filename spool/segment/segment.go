@@ -11,15 +11,18 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/forebay-gateway/forebay/spool/crypt"
 )
 
 // Options say how a segment is created or opened. The zero value is usable.
 type Options struct {
-	Stream   string // name of the stream, stored by Create for tools and for checking that a file is where it belongs
-	Sequence uint64 // number of the segment in its stream, stored by Create
-	ReadOnly bool   // Open only: never write. A sealed segment is always opened read-only
-	Codec    Codec  // for what Write stores; CodecNone by default
-	MaxSize  int64  // hard limit of the file, 256 MiB by default; Write returns ErrFull up to 4 MiB before it
+	Stream   string         // name of the stream, stored by Create for tools and for checking that a file is where it belongs
+	Sequence uint64         // number of the segment in its stream, stored by Create
+	ReadOnly bool           // Open only: never write. A sealed segment is always opened read-only
+	Codec    Codec          // for what Write stores; CodecNone by default
+	Keys     *crypt.Keyring // Create encrypts with its active key; Open needs the one that the file was made with
+	MaxSize  int64          // hard limit of the file, 256 MiB by default; Write returns ErrFull up to 4 MiB before it
 	Now      func() time.Time
 }
 
@@ -40,6 +43,8 @@ func (o *Options) setDefaults() {
 	}
 }
 
+const keyPurpose = "segment"
+
 // allocSize is how much the file grows at a time: each step costs an fsync. It is also how early ErrFull comes.
 func (o *Options) allocSize() int { return int(min(4<<20, o.MaxSize/16)) }
 
@@ -51,6 +56,7 @@ type Segment struct {
 	path        string
 	o           Options
 	fmt         format
+	seal        *crypt.Cipher // nil: the file is not encrypted
 	codec       atomic.Uint32
 	metaDamaged bool                  // when it was opened
 	state       atomic.Pointer[state] // as the last good transaction stored it; never modified in place
@@ -88,6 +94,7 @@ func Create(path string, o Options) (*Segment, error) {
 	}
 	s := &Segment{path: path, o: o, fmt: format{stream: o.Stream, sequence: o.Sequence, created: o.Now().UnixNano()}}
 	s.codec.Store(uint32(o.Codec))
+	s.seal, s.fmt.params = o.Keys.New(keyPurpose)
 	s.state.Store(newState(s.fmt.created))
 	if err := s.create(); err != nil {
 		return nil, errors.Join(fmt.Errorf("create segment: %w", err), s.Close())
@@ -130,7 +137,8 @@ func (s *Segment) create() (err error) {
 }
 
 // Open opens an existing segment: a sealed one read-only, another read-write unless o.ReadOnly. It costs a millisecond
-// for a sealed segment and a scan of the page tree for an active one.
+// for a sealed segment and a scan of the page tree for an active one. An encrypted file whose key is missing or wrong is a
+// crypt.ErrKey: it is neither damaged nor unsupported.
 //
 // bbolt keeps its two last states behind two meta pages and falls back to the older when the newer is damaged. For a
 // sealed segment both are the same. For an active one Info says MetaDamaged, and Applied may be what it was before the
@@ -162,6 +170,11 @@ func (s *Segment) open() (err error) {
 	}
 	s.fmt, s.metaDamaged = t.format, t.metaDamaged
 	s.state.Store(st)
+	if s.fmt.params.KeyID != 0 {
+		if s.seal, err = s.o.Keys.Open(keyPurpose, s.fmt.params); err != nil {
+			return fmt.Errorf("%s: %w", s.path, err)
+		}
+	}
 	if s.o.ReadOnly || st.sealed {
 		if st.sealed && !s.o.ReadOnly {
 			return s.cutTail(t.pages) // a crash after the seal record, before the file was cut

@@ -6,6 +6,8 @@ import (
 	"hash/crc32"
 	"maps"
 	"slices"
+
+	"github.com/forebay-gateway/forebay/spool/crypt"
 )
 
 // Info is what is known about a segment without reading its batches.
@@ -26,9 +28,10 @@ type Info struct {
 	MinTime     int64
 	MaxTime     int64
 	Expiry      Expiry
-	MetaDamaged bool // a meta page is damaged: an active segment may show the state before its last Write, see Open
-	Topics      int  // distinct topics in the index, -1 without index
-	Clients     int  // distinct clients in the index, -1 without index
+	MetaDamaged bool   // a meta page is damaged: an active segment may show the state before its last Write, see Open
+	KeyID       uint32 // of the key that it is encrypted with, 0 when it is not
+	Topics      int    // distinct topics in the index, -1 without index
+	Clients     int    // distinct clients in the index, -1 without index
 }
 
 // Partition returns the part of in that is about partition p.
@@ -58,23 +61,33 @@ type PartitionInfo struct {
 //
 //	magic "forebay-segment\n" (16) | version u16 | sequence u64 | created i64 | stream, to the end | CRC32C u32 of all before
 //
-// Magic, version and the place of the CRC stay the same in every version.
+// Version 2 is an encrypted file; it has crypt.Params (28 bytes) before the stream. Magic, version and the place of the CRC
+// stay the same in every version.
 type format struct {
 	stream   string
 	sequence uint64
 	created  int64
+	params   crypt.Params // KeyID 0: not encrypted
 }
 
 const (
 	formatMagic   = "forebay-segment\n"
 	formatVersion = 1
+	formatSealed  = 2
 )
 
 func (f format) encode() []byte {
 	v := append([]byte(nil), formatMagic...)
-	v = le.AppendUint16(v, formatVersion)
+	if f.params.KeyID == 0 {
+		v = le.AppendUint16(v, formatVersion)
+	} else {
+		v = le.AppendUint16(v, formatSealed)
+	}
 	v = le.AppendUint64(v, f.sequence)
 	v = le.AppendUint64(v, uint64(f.created))
+	if f.params.KeyID != 0 {
+		v = f.params.Append(v)
+	}
 	v = append(v, f.stream...)
 	return appendCRC(v)
 }
@@ -91,14 +104,22 @@ func decodeFormat(v []byte) (f format, err error) {
 	if len(v) < 2 {
 		return f, storedError("format record too short")
 	}
-	if n := le.Uint16(v); n != formatVersion {
+	n := le.Uint16(v)
+	if n != formatVersion && n != formatSealed {
 		return f, fmt.Errorf("segment format %d: %w", n, ErrUnsupported)
 	}
-	if len(v) < 18 {
+	if len(v) < 18 || n == formatSealed && len(v) < 18+crypt.ParamsSize {
 		return f, storedError("format record too short")
 	}
 	f.sequence, f.created = le.Uint64(v[2:]), int64(le.Uint64(v[10:]))
-	f.stream = string(v[18:])
+	v = v[18:]
+	if n == formatSealed {
+		if f.params, err = crypt.ParseParams(v[:crypt.ParamsSize]); err != nil {
+			return f, storedError(err.Error())
+		}
+		v = v[crypt.ParamsSize:]
+	}
+	f.stream = string(v)
 	return f, nil
 }
 
@@ -244,7 +265,7 @@ func decodeState(v []byte, created int64) (*state, error) {
 func (st *state) info(path string, f format, size int64) Info {
 	in := Info{
 		Path: path, Stream: f.stream, Sequence: f.sequence, Created: f.created,
-		Applied: st.applied, Sealed: st.sealed, SealedAt: st.sealedAt, FileBytes: size,
+		KeyID: f.params.KeyID, Applied: st.applied, Sealed: st.sealed, SealedAt: st.sealedAt, FileBytes: size,
 		Expiry: st.expiry, Topics: st.topics, Clients: st.clients,
 	}
 	timed := false

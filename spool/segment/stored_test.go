@@ -12,21 +12,21 @@ import (
 func TestStoredBatchEveryByteCounts(t *testing.T) {
 	b := batch(rand.New(rand.NewPCG(1, 1)), 2, 17, 20)
 	for c := CodecNone; c <= CodecZstd; c++ {
-		v := appendStored(nil, &b, c)
-		got, err := decodeStored(v)
+		v := appendStored(nil, &b, c, nil, inData)
+		got, err := decodeStored(v, nil, inData)
 		if err != nil || !same(got, b) || got.Codec != c {
 			t.Fatalf("%v: %v", c, err)
 		}
 		for i := range v {
 			v[i] ^= 0x10
 			var se storedError
-			if _, err := decodeStored(v); !errors.As(err, &se) {
+			if _, err := decodeStored(v, nil, inData); !errors.As(err, &se) {
 				t.Fatalf("%v: byte %d changed: %v", c, i, err)
 			}
 			v[i] ^= 0x10
 		}
 		for i := range v {
-			if _, err := decodeStored(v[:i]); err == nil {
+			if _, err := decodeStored(v[:i], nil, inData); err == nil {
 				t.Fatalf("%v: cut at %d", c, i)
 			}
 		}
@@ -38,7 +38,7 @@ func TestSmallAndIncompressibleBodiesAreStoredRaw(t *testing.T) {
 		t.Helper()
 		for _, c := range []Codec{CodecS2, CodecZstd} {
 			b := Batch{Base: 1, Next: 2, Count: 1, Body: body}
-			got, err := decodeStored(appendStored([]byte("before"), &b, c)[6:])
+			got, err := decodeStored(appendStored([]byte("before"), &b, c, nil, inData)[6:], nil, inData)
 			if err != nil || !bytes.Equal(got.Body, body) {
 				t.Errorf("%d bytes: %v", len(body), err)
 			}
@@ -68,7 +68,7 @@ func craft(v []byte, change func([]byte)) []byte {
 
 func TestUnknownIsUnsupportedNotCorrupt(t *testing.T) {
 	b := batch(rand.New(rand.NewPCG(1, 1)), 2, 17, 20)
-	v := appendStored(nil, &b, CodecZstd)
+	v := appendStored(nil, &b, CodecZstd, nil, inData)
 	for name, change := range map[string]func([]byte){
 		"version": func(v []byte) { v[0] = 2 },
 		"codec":   func(v []byte) { v[1] = 3 },
@@ -77,7 +77,7 @@ func TestUnknownIsUnsupportedNotCorrupt(t *testing.T) {
 		"key id":  func(v []byte) { v[44] = 1 },
 	} {
 		var se storedError
-		if _, err := decodeStored(craft(v, change)); !errors.Is(err, ErrUnsupported) || errors.As(err, &se) {
+		if _, err := decodeStored(craft(v, change), nil, inData); !errors.Is(err, ErrUnsupported) || errors.As(err, &se) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -99,7 +99,7 @@ func TestDecompressionIsBounded(t *testing.T) {
 				le.PutUint32(v[12:], raw)
 			})
 			var se storedError
-			if _, err := decodeStored(v); !errors.As(err, &se) {
+			if _, err := decodeStored(v, nil, inData); !errors.As(err, &se) {
 				t.Errorf("%v, raw length %d: %v", c, raw, err)
 			}
 		}
@@ -109,7 +109,7 @@ func TestDecompressionIsBounded(t *testing.T) {
 func FuzzDecodeStored(f *testing.F) {
 	b := batch(rand.New(rand.NewPCG(1, 1)), 2, 17, 20)
 	for c := CodecNone; c <= CodecZstd; c++ {
-		f.Add(appendStored(nil, &b, c), true)
+		f.Add(appendStored(nil, &b, c, nil, inData), true)
 	}
 	f.Fuzz(func(t *testing.T, v []byte, fix bool) {
 		if fix && len(v) >= headerSize { // else the CRC stops almost everything
@@ -117,14 +117,14 @@ func FuzzDecodeStored(f *testing.F) {
 			le.PutUint32(v[8:], uint32(len(v)-headerSize))
 			le.PutUint32(v[4:], storedCRC(v))
 		}
-		got, err := decodeStored(v)
+		got, err := decodeStored(v, nil, inData)
 		if err != nil {
 			return
 		}
 		if len(got.Body) > MaxBody {
 			t.Fatalf("%d bytes", len(got.Body))
 		}
-		again, err := decodeStored(appendStored(nil, &got, got.Codec))
+		again, err := decodeStored(appendStored(nil, &got, got.Codec, nil, inData), nil, inData)
 		if err != nil || !bytes.Equal(again.Body, got.Body) {
 			t.Fatal(err)
 		}

@@ -87,7 +87,7 @@ func (s *Segment) prepare(applied uint64, batches []Batch) (*state, [][]byte, er
 		if err := b.check(); err != nil {
 			return nil, nil, err
 		}
-		stored[i] = appendStored(make([]byte, 0, headerSize+len(b.Body)/2), b, codec)
+		stored[i] = appendStored(make([]byte, 0, headerSize+len(b.Body)/2), b, codec, s.seal, inData)
 		if err := next.add(b, len(stored[i])); err != nil {
 			return nil, nil, err
 		}
