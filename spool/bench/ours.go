@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"path/filepath"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/forebay-gateway/forebay/gateway/unit"
 	"github.com/forebay-gateway/forebay/spool"
@@ -31,11 +34,27 @@ func openSpool(dir string, edit func(*spool.Config), opts spool.Options) (*ours,
 	if err != nil {
 		return nil, err
 	}
-	o := &ours{s}
-	for began := time.Now(); s.Stats().JournalBytes < int64(cfg.Journal.FileSize)*int64(cfg.Journal.Files) && time.Since(began) < 30*time.Second; {
-		time.Sleep(10 * time.Millisecond) // the other journal files are zero-filled in the background, once in a spool's life
+	for began := time.Now(); !journalReady(dir, cfg.Journal) && time.Since(began) < 30*time.Second; {
+		time.Sleep(10 * time.Millisecond) // files but the first are zero-filled in the background, once in a spool's life
 	}
-	return o, nil
+	time.Sleep(50 * time.Millisecond)
+	return &ours{s}, nil
+}
+
+// journalReady tells whether every journal file is there and written.
+func journalReady(dir string, cfg spool.JournalConfig) bool {
+	files, err := filepath.Glob(filepath.Join(dir, "journal", "*"))
+	if err != nil {
+		return false
+	}
+	ready := 0
+	for _, name := range files {
+		var st unix.Stat_t
+		if unix.Stat(name, &st) == nil && st.Blocks*512 >= int64(cfg.FileSize) {
+			ready++
+		}
+	}
+	return ready >= cfg.Files
 }
 
 func (o *ours) append(r *spool.Record, done spool.Completion) error {
