@@ -42,6 +42,17 @@ func (j *Journal) syncLoop() {
 	}
 }
 
+// Sync makes everything that was appended before the call durable. In mode sync it is so already. It may run beside Append;
+// an error is that of the sync, and of the rescue that followed it: nothing of what was appended may be relied on.
+func (j *Journal) Sync() error {
+	if j.cfg.Sync != ModeInterval {
+		return nil
+	}
+	j.wmu.Lock()
+	defer j.wmu.Unlock()
+	return j.flush(false)
+}
+
 // flush makes everything that was written durable. The caller holds wmu. Unless hold is set, wmu is given up during the
 // sync, so that Append goes on meanwhile; Append itself holds it, so that nobody closes the files under it.
 func (j *Journal) flush(hold bool) error {

@@ -46,6 +46,22 @@ func TestIntervalSyncsInTheBackground(t *testing.T) {
 	})
 }
 
+func TestIntervalSyncsWhenAsked(t *testing.T) {
+	d := vfstest.NewDisk()
+	cfg := lazy()
+	cfg.SyncInterval = time.Minute
+	j := openOn(t, d, cfg)
+	mustAppend(t, j, "x")
+	if err := j.Sync(); err != nil || j.DurableLSN() != 1 {
+		t.Errorf("durable %d: %v", j.DurableLSN(), err)
+	}
+	before := d.Ops()
+	if err := j.Sync(); err != nil || len(d.Log(before)) != 0 {
+		t.Errorf("nothing is waiting, and it did %v: %v", d.Log(before), err)
+	}
+	j.Close()
+}
+
 func TestIntervalSyncsBeforeTheNextFileAndAtClose(t *testing.T) {
 	d := vfstest.NewDisk()
 	cfg := lazy()
