@@ -161,9 +161,9 @@ func (c *Cluster) properties(n *Node, set map[string]string) string {
 		"default.replication.factor":     strconv.Itoa(replicas),
 		"min.insync.replicas":            inSync,
 
-		"offsets.topic.replication.factor":                strconv.Itoa(replicas),
-		"transaction.state.log.replication.factor":        strconv.Itoa(replicas),
-		"transaction.state.log.min.isr":                   inSync,
+		"offsets.topic.replication.factor":                 strconv.Itoa(replicas),
+		"transaction.state.log.replication.factor":         strconv.Itoa(replicas),
+		"transaction.state.log.min.isr":                    inSync,
 		"share.coordinator.state.topic.replication.factor": strconv.Itoa(replicas),
 		"share.coordinator.state.topic.min.isr":            inSync,
 
