@@ -44,6 +44,9 @@ type Config struct {
 	Journal JournalConfig `yaml:"journal"`
 	Segment SegmentConfig `yaml:"segment"`
 
+	// Encryption of everything in dir, off by default.
+	Encryption EncryptionConfig `yaml:"encryption"`
+
 	// Named logs. The first stream that has a filter which matches the topic takes the record; stream default takes the
 	// rest and may be listed to set its options.
 	Streams []StreamConfig `yaml:"streams"`
@@ -69,6 +72,27 @@ type SegmentConfig struct {
 
 	// Compression of records: zstd (small), s2 (fast) or none.
 	Codec string `yaml:"codec"`
+}
+
+// EncryptionConfig is encryption at rest.
+type EncryptionConfig struct {
+	// Keys that files may be encrypted with. A key that a file needs has to stay here until the last such file is gone:
+	// forebay spool ls shows the key of each.
+	Keys []KeyConfig `yaml:"keys"`
+
+	// ID of the key that new files are encrypted with; 0 does not encrypt new files. To change the key, list a new one
+	// and make it the active one; files of the old one stay readable.
+	Active int `yaml:"active"`
+}
+
+// KeyConfig is one key.
+type KeyConfig struct {
+	// Number of the key, 1 to 65535. It stands in every file that the key encrypts: a number is never used for another key.
+	ID int `yaml:"id"`
+
+	// File that holds the 32 bytes of the key, as they are, as 64 hexadecimal digits or in base64; forebay spool keygen makes
+	// one. It must not be readable for everybody (mode 0640 or less), and belongs on another disk than the spool.
+	File string `yaml:"file"`
 }
 
 // StreamConfig is one named log.
@@ -182,6 +206,7 @@ func (c Config) Validate() error {
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 
 	c.validateSizes(fault)
+	c.Encryption.validate(fault)
 	seen := make(map[string]int)
 	for i, sc := range c.Streams {
 		key := fmt.Sprintf("streams[%d]", i)
@@ -246,6 +271,25 @@ func (c Config) validateSizes(fault func(string, ...any)) {
 	if need := journal + 4*c.Segment.MaxSize; c.MaxSize < need {
 		fault("max_size: %v is less than the journal and four segments (%d x %v + 4 x %v = %v): raise it, or lower journal.file_size, "+
 			"journal.files or segment.max_size", c.MaxSize, c.Journal.Files, c.Journal.FileSize, c.Segment.MaxSize, need)
+	}
+}
+
+func (c EncryptionConfig) validate(fault func(string, ...any)) {
+	known := make(map[int]int)
+	for i, k := range c.Keys {
+		if k.ID < 1 || k.ID > 65535 {
+			fault("encryption.keys[%d].id: %d is not between 1 and 65535", i, k.ID)
+		}
+		if j, twice := known[k.ID]; twice {
+			fault("encryption.keys[%d].id: %d is already the ID of keys[%d]", i, k.ID, j)
+		}
+		known[k.ID] = i
+		if k.File == "" {
+			fault("encryption.keys[%d].file: is empty: want the file of the key", i)
+		}
+	}
+	if _, ok := known[c.Active]; c.Active != 0 && !ok {
+		fault("encryption.active: there is no key %d below encryption.keys", c.Active)
 	}
 }
 

@@ -228,7 +228,7 @@ func TestNewerMetaIsUnsupportedAndUntouched(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := db.Update(func(tx *bolt.Tx) error { return tx.Bucket(bucketMeta).Put(keyFormat, []byte{metaVersion + 1}) }); err != nil {
+	if err := db.Update(func(tx *bolt.Tx) error { return tx.Bucket(bucketMeta).Put(keyFormat, []byte{metaSealed + 1}) }); err != nil {
 		t.Fatal(err)
 	}
 	if err := db.Close(); err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -73,6 +72,7 @@ type BatchListing struct {
 	Records     uint32    `json:"records"`
 	StoredBytes int       `json:"stored_bytes"`
 	Codec       string    `json:"codec"`
+	KeyID       uint32    `json:"key_id"` // 0: not encrypted
 	MinTime     time.Time `json:"min_time,omitzero"`
 	MaxTime     time.Time `json:"max_time,omitzero"`
 	MinExpiry   time.Time `json:"min_expiry,omitzero"`
@@ -129,8 +129,12 @@ func (v *View) InspectSegment(ctx context.Context, q SegmentQuery) (SegmentDetai
 }
 
 // InspectFile looks into a segment file anywhere, such as one in quarantine or a copy.
-func InspectFile(ctx context.Context, path string, q SegmentQuery) (SegmentDetail, error) {
-	seg, err := segment.Open(path, segment.Options{ReadOnly: true})
+func InspectFile(ctx context.Context, cfg EncryptionConfig, path string, q SegmentQuery) (SegmentDetail, error) {
+	keys, err := loadKeys(cfg)
+	if err != nil {
+		return SegmentDetail{}, err
+	}
+	seg, err := segment.Open(path, segment.Options{ReadOnly: true, Keys: keys})
 	if err != nil {
 		return SegmentDetail{}, err
 	}
@@ -175,7 +179,7 @@ func inspectSegment(ctx context.Context, seg *segment.Segment, q SegmentQuery, n
 
 func listBatch(b segment.Batch) BatchListing {
 	return BatchListing{
-		Partition: b.Partition, First: Offset(b.Base), Next: Offset(b.Next), Records: b.Count, StoredBytes: b.StoredBytes, Codec: b.Codec.String(),
+		Partition: b.Partition, First: Offset(b.Base), Next: Offset(b.Next), Records: b.Count, StoredBytes: b.StoredBytes, Codec: b.Codec.String(), KeyID: b.KeyID,
 		MinTime: timeOf(b.MinTime), MaxTime: timeOf(b.MaxTime), MinExpiry: timeOf(b.MinExpiry), MaxExpiry: timeOf(b.MaxExpiry), Never: b.Never,
 	}
 }
@@ -254,22 +258,22 @@ type ChangeListing struct {
 // InspectJournal looks at the files of the running spool's journal. Nothing waits for that; frames of the last moment may
 // be missing.
 func (s *Spool) InspectJournal(ctx context.Context, q JournalQuery) (JournalDetail, error) {
-	d, err := inspectJournal(ctx, s.path("journal"), q)
+	d, err := s.inspectJournal(ctx, q)
 	d.Applied = uint64(s.journal.Stats().Released)
 	return d, err
 }
 
 // InspectJournal looks at the journal.
 func (v *View) InspectJournal(ctx context.Context, q JournalQuery) (JournalDetail, error) {
-	d, err := inspectJournal(ctx, v.s.path("journal"), q)
+	d, err := v.s.inspectJournal(ctx, q)
 	d.Applied = v.s.metaApplied
 	return d, err
 }
 
-func inspectJournal(ctx context.Context, dir string, q JournalQuery) (JournalDetail, error) {
+func (s *Spool) inspectJournal(ctx context.Context, q JournalQuery) (JournalDetail, error) {
 	d := JournalDetail{Files: []JournalFile{}, Frames: []FrameListing{}, Lost: []string{}}
 	limit := limitOf(q.Limit)
-	r, err := journal.Frames(vfs.OS, dir, nil, func(fr journal.Frame) error {
+	r, err := journal.Frames(vfs.OS, s.path("journal"), journalSealer{s.keys}, func(fr journal.Frame) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -303,6 +307,10 @@ func listFrame(fr journal.Frame) FrameListing {
 		LSN: uint64(fr.LSN), File: fr.File, Offset: fr.Offset, Bytes: len(fr.Payload), Time: timeOf(fr.Time),
 		Records: []SectionListing{}, Changes: []ChangeListing{},
 	}
+	if fr.Err != nil {
+		l.Problem = fr.Err.Error()
+		return l
+	}
 	err := decodePayload(fr.Payload, payloadVisitor{
 		records: func(stream string, partition int, base Offset, count int, body []byte) error {
 			l.Records = append(l.Records, SectionListing{strings.Clone(stream), partition, base, count, len(body)})
@@ -334,6 +342,7 @@ type MetaQuery struct {
 type MetaDetail struct {
 	Bytes       int64          `json:"bytes"`
 	Format      int            `json:"format"`
+	Encrypted   bool           `json:"encrypted"`
 	Applied     uint64         `json:"applied_lsn"`
 	Clock       time.Time      `json:"clock,omitzero"` // the latest time that the spool had seen when it was written
 	Quarantined uint64         `json:"quarantined"`
@@ -378,7 +387,7 @@ func (s *Spool) inspectMeta(ctx context.Context, q MetaQuery, more []string, loa
 		return d, err
 	}
 	if s.meta != nil {
-		d.Bytes = s.meta.size()
+		d.Bytes, d.Encrypted = s.meta.size(), s.meta.key != nil
 		if err := s.meta.view(func(tx *bolt.Tx) error {
 			d.Format = int(tx.Bucket(bucketMeta).Get(keyFormat)[0])
 			d.Applied, d.Quarantined = s.meta.number(tx, keyApplied), s.meta.number(tx, keyQuarantined)
@@ -422,9 +431,4 @@ func spaceName(name string) string {
 		return "spool." + own
 	}
 	return name
-}
-
-// fileOf is the path of a segment's file.
-func (s *Spool) fileOf(stream string, seq uint64) string {
-	return filepath.Join(s.segmentDir(stream), segmentName(seq))
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -27,8 +28,14 @@ func smallConfig(dir string, streams ...StreamConfig) Config {
 	cfg.Segment.MaxSize = 1 << 20
 	cfg.Segment.Codec = "s2"
 	cfg.Streams = streams
+	if file := os.Getenv(keyEnv); file != "" {
+		cfg.Encryption = EncryptionConfig{Keys: []KeyConfig{{ID: 7, File: file}}, Active: 7}
+	}
 	return cfg
 }
+
+// keyEnv names a key file: tests, and processes that they start, then encrypt.
+const keyEnv = "FOREBAY_SPOOL_TEST_KEY"
 
 func oneStream(edit func(*StreamConfig)) StreamConfig {
 	sc := DefaultStreamConfig(DefaultStream)

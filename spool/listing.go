@@ -97,6 +97,7 @@ type FileListing struct {
 	First uint64    `json:"first_lsn,omitempty"`
 	Last  uint64    `json:"last_lsn,omitempty"`
 	Time  time.Time `json:"time,omitzero"`
+	KeyID uint32    `json:"key_id,omitempty"` // of the key that a journal file is encrypted with
 }
 
 // SegmentListing is one segment.
@@ -113,6 +114,7 @@ type SegmentListing struct {
 	LiveRecords uint64         `json:"live_records"` // not expired: an upper bound
 	LiveShare   float64        `json:"live_share"`   // of the raw bytes
 	Codec       string         `json:"codec"`        // of its first batch
+	KeyID       uint32         `json:"key_id"`       // of the key that it is encrypted with, 0 when it is not
 	Created     time.Time      `json:"created,omitzero"`
 	SealedAt    time.Time      `json:"sealed_at,omitzero"`
 	MinTime     time.Time      `json:"min_time,omitzero"` // of the records
@@ -168,7 +170,7 @@ func (v *View) List(context.Context) (Listing, error) {
 func journalFiles(files []journal.FileReport) []FileListing {
 	out := []FileListing{}
 	for _, f := range files {
-		l := FileListing{Name: f.Name, State: f.State, Bytes: f.Size}
+		l := FileListing{Name: f.Name, State: f.State, Bytes: f.Size, KeyID: sealKeyOf(f.Seal)}
 		if f.State == "in use" {
 			l.First, l.Last, l.Time = uint64(f.First), uint64(f.Last), f.Begun.UTC()
 		}
@@ -310,7 +312,7 @@ func listSegment(seg *segment.Segment, now int64) SegmentListing {
 		Stream: in.Stream, Sequence: in.Sequence, File: filepath.Base(in.Path), State: "active", FileBytes: in.FileBytes,
 		RawBytes: in.RawBytes, StoredBytes: in.StoredBytes, Batches: in.Batches, Records: in.Records,
 		Created: timeOf(in.Created), SealedAt: timeOf(in.SealedAt), MinTime: timeOf(in.MinTime), MaxTime: timeOf(in.MaxTime),
-		Applied: in.Applied, Topics: in.Topics, Clients: in.Clients, Partitions: []segmentRange{},
+		Applied: in.Applied, KeyID: in.KeyID, Topics: in.Topics, Clients: in.Clients, Partitions: []segmentRange{},
 	}
 	if in.Sealed {
 		l.State = "sealed"

@@ -20,6 +20,7 @@ const (
 	transactionBytes = 8 << 20         // raw bytes of one transaction: bounds the materialiser's memory
 	metaAge          = time.Second     // meta.db is written this often at most, unless the journal runs short
 	materialiseRetry = 1 * time.Second // after an error such as a full disk
+	growStep         = 4 << 20         // how much a segment's file grows at a time: a small one must not be full from its first byte
 )
 
 // materialiseLoop moves what is durable in the journal into segments and meta.db, so that the journal's files and the
@@ -78,6 +79,13 @@ func (s *Spool) materialise(force bool) error {
 	s.unappliedRaw.Store(0)
 	t.mu.Unlock()
 	s.metaChanges = append(s.metaChanges, changes...)
+
+	// In sync mode interval the journal may be behind. A segment syncs what it takes: after a power cut it would have a
+	// record whose changes, of the same entry, were in the journal only and are lost, such as the QoS 2 identifier that
+	// tells its repetition.
+	if err := s.journal.Sync(); err != nil {
+		return fmt.Errorf("spool: materialise: %w", err)
+	}
 
 	var errs []error
 	for i, st := range s.streams {
@@ -216,7 +224,7 @@ func (s *Spool) writeBatches(st *stream, lsn uint64, batches []segment.Batch, ne
 			f.refreshLocked()
 			st.segMu.Unlock()
 			s.appliedTo(st, next)
-			if int64(f.seg.Info().StoredBytes) >= int64(s.cfg.Segment.MaxSize) || f.bytes.Load() >= 2*int64(s.cfg.Segment.MaxSize) {
+			if int64(f.seg.Info().StoredBytes) >= int64(s.cfg.Segment.MaxSize) || f.bytes.Load() >= 2*int64(s.cfg.Segment.MaxSize)+growStep {
 				s.roll(f)
 			}
 			s.checkRoom()
@@ -324,18 +332,14 @@ func (s *Spool) roll(f *segmentFile) {
 }
 
 // writeMeta writes the changes that wait, the partitions' next offsets and the catalog in one transaction with the
-// journal position lsn.
-//
-// In sync mode interval lsn may not be on the disk yet. A power cut would give the same numbers to other frames, so that
-// meta.db names only what is; applying some changes twice does no harm.
+// journal position lsn, which is durable: a power cut would give the number of one that is not to another frame.
 func (s *Spool) writeMeta(lsn uint64) error {
-	lsn = max(s.metaApplied, min(lsn, uint64(s.journal.DurableLSN())))
 	now := s.clock.now()
 	var cost int64
 	err := s.meta.update(func(tx *bolt.Tx) error {
 		cost = 0
 		for _, c := range s.metaChanges {
-			if err := applyChanges(tx, c.b); err != nil {
+			if err := s.meta.applyChanges(tx, c.b); err != nil {
 				return err
 			}
 			cost += c.cost

@@ -13,6 +13,8 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/forebay-gateway/forebay/spool/crypt"
 )
 
 // meta is meta.db: what recovery needs beside the segments and the journal, and the state of other parts.
@@ -25,15 +27,21 @@ import (
 //	g  STREAM 0 u64    JSON segmentRecord: what a segment holds, so that a missing one can be told
 //	s  SPACE           nested bucket: key -> value
 //
-// Numbers in keys are big-endian.
+// Numbers in keys are big-endian. An encrypted meta.db has format 2, its wrapped data key under "crypt" in m, and encrypted keys
+// and values in s, see crypt.go.
 type meta struct {
-	db   *bolt.DB
-	path string
+	db       *bolt.DB
+	path     string
+	key      *crypt.DataKey                // nil: not encrypted
+	onDamage func(space string, err error) // told of a value that cannot be decrypted; nil is fine
 
 	mu sync.Mutex // held by update until its OnCommit handlers have run, which bbolt does after it lets the next one in
 }
 
-const metaVersion = 1
+const (
+	metaVersion = 1
+	metaSealed  = 2 // encrypted
+)
 
 var (
 	bucketMeta       = []byte("m")
@@ -152,8 +160,10 @@ func (m *meta) checkFormat() error {
 		switch v := b.Get(keyFormat); {
 		case len(v) != 1 || v[0] == 0:
 			return &CorruptionError{Where: m.path, Detail: "no format version"}
-		case v[0] > metaVersion:
-			return fmt.Errorf("%s: format %d, this version reads %d: %w", m.path, v[0], metaVersion, ErrUnsupported)
+		case v[0] > metaSealed:
+			return fmt.Errorf("%s: format %d, this version reads %d: %w", m.path, v[0], metaSealed, ErrUnsupported)
+		case (v[0] == metaSealed) != (b.Get(keyCrypt) != nil):
+			return &CorruptionError{Where: m.path, Detail: fmt.Sprintf("format %d does not fit its data key", v[0])}
 		}
 		for _, name := range [][]byte{bucketPartitions, bucketSegments, bucketSpaces} {
 			if tx.Bucket(name) == nil {
@@ -260,7 +270,7 @@ func (m *meta) segments(tx *bolt.Tx, fn func(stream string, seq uint64, r segmen
 }
 
 // applyChanges puts the changes of one group into their spaces.
-func applyChanges(tx *bolt.Tx, changes []byte) error {
+func (m *meta) applyChanges(tx *bolt.Tx, changes []byte) error {
 	spaces := tx.Bucket(bucketSpaces)
 	var space string
 	var b *bolt.Bucket
@@ -272,8 +282,13 @@ func applyChanges(tx *bolt.Tx, changes []byte) error {
 			}
 			space = sp
 		}
-		if value == nil {
+		switch {
+		case value == nil && m.key == nil:
 			return b.Delete([]byte(key))
+		case value == nil:
+			return b.Delete(m.key.Name(space, key))
+		case m.key != nil:
+			return b.Put(sealValue(m.key, space, key, value))
 		}
 		return b.Put([]byte(key), value)
 	})

@@ -21,6 +21,10 @@ import (
 // a replay may begin anywhere before the first missing one; changes by the journal position in meta.db.
 func (s *Spool) recover(opts Options) error {
 	began := time.Now()
+	var err error
+	if s.keys, err = loadKeys(s.cfg.Encryption); err != nil {
+		return err
+	}
 	if err := s.takeDirectory(); err != nil {
 		return err
 	}
@@ -116,7 +120,12 @@ func (s *Spool) openMeta() (rebuilt bool, err error) {
 		r.err = &CorruptionError{Where: path, Detail: fmt.Sprintf("not checked after %v", metaCheckTime)}
 	}
 	if r.err == nil {
-		s.meta = r.m
+		if r.err = r.m.unlock(s.keys, false); r.err != nil {
+			_ = r.m.close()
+		}
+	}
+	if r.err == nil {
+		s.takeMeta(r.m)
 		return false, nil
 	}
 	if !damaged(r.err) {
@@ -128,8 +137,22 @@ func (s *Spool) openMeta() (rebuilt bool, err error) {
 	}
 	s.log.Error("meta.db is damaged and was set aside: sessions, retained messages and cursors are lost as far as the journal "+
 		"does not have them; streams are rebuilt from their segments", "err", r.err, "quarantine", to)
-	s.meta, err = openMeta(path, false)
+	m, err := openMeta(path, false)
+	if err == nil {
+		err = m.unlock(s.keys, false)
+	}
+	s.takeMeta(m)
 	return true, err
+}
+
+func (s *Spool) takeMeta(m *meta) {
+	s.meta = m
+	if m == nil {
+		return
+	}
+	m.onDamage = func(space string, err error) {
+		s.log.Error("value in meta.db is damaged and is left out", "space", space, "err", err)
+	}
 }
 
 // makeStreams makes the streams of the configuration; default is always there.
@@ -349,7 +372,7 @@ func (s *Spool) openJournal(opts Options) error {
 		cfg.Sync = journal.ModeInterval
 	}
 	j, err := journal.Open(cfg, journal.Options{
-		Logger: s.log, FS: s.fs, Now: s.Now, Quarantine: s.path("quarantine"),
+		Logger: s.log, FS: s.fs, Now: s.Now, Quarantine: s.path("quarantine"), Sealer: journalSealer{s.keys},
 		OnSync: func(d time.Duration) { s.metrics.synced(d) },
 	})
 	if errors.Is(err, journal.ErrUnsupported) {

@@ -50,7 +50,7 @@ func (s *Spool) segmentDir(stream string) string { return filepath.Join(s.cfg.Di
 // segmentOptions leave room above the size at which a segment is rolled: one transaction, the index and a step of growth.
 func (s *Spool) segmentOptions(st *stream, seq uint64) segment.Options {
 	return segment.Options{
-		Stream: st.name, Sequence: seq, Codec: s.codec,
+		Stream: st.name, Sequence: seq, Codec: s.codec, Keys: s.keys,
 		MaxSize: 2*int64(s.cfg.Segment.MaxSize) + 2*segment.MaxBody + 16<<20,
 		Now:     s.Now,
 	}

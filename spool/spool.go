@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/forebay-gateway/forebay/spool/crypt"
 	"github.com/forebay-gateway/forebay/spool/journal"
 	"github.com/forebay-gateway/forebay/spool/segment"
 	"github.com/forebay-gateway/forebay/spool/vfs"
@@ -69,6 +70,7 @@ type Spool struct {
 	clock   *clock
 	metrics *metrics
 	codec   segment.Codec
+	keys    *crypt.Keyring
 
 	lock    io.Closer
 	meta    *meta

@@ -26,6 +26,13 @@ func (s *Spool) Load(space string, fn func(key string, value []byte) error) erro
 const loadAtOnce = 1000 // keys of one read transaction: a long one would keep the pages of all later changes
 
 func (m *meta) load(space string, fn func(key string, value []byte) error) error {
+	if m.key != nil {
+		err := m.loadSealed(space, fn)
+		if errors.Is(err, errStop) {
+			return nil
+		}
+		return err
+	}
 	type pair struct {
 		key   string
 		value []byte

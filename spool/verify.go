@@ -96,10 +96,13 @@ func (v *View) frames(ctx context.Context, r *VerifyResult, p *progress) error {
 		return nil // told when it was opened
 	}
 	p.what = "journal"
-	_, err := journal.Frames(vfs.OS, dir, nil, func(fr journal.Frame) error {
+	_, err := journal.Frames(vfs.OS, dir, journalSealer{v.s.keys}, func(fr journal.Frame) error {
 		r.Frames++
 		r.Bytes += int64(len(fr.Payload))
 		p.add(int64(len(fr.Payload)))
+		if fr.Err != nil {
+			return ctx.Err() // told when it was opened
+		}
 		err := decodePayload(fr.Payload, payloadVisitor{
 			records: func(_ string, partition int, base Offset, count int, body []byte) error {
 				recs, next, err := decodeRecords(nil, body, uint16(partition), base)
@@ -300,6 +303,10 @@ func joined(err error) []error {
 // it checks each batch that it reads.
 func VerifyRunning(ctx context.Context, cfg Config, o VerifyOptions) (VerifyResult, error) {
 	r := VerifyResult{Dir: cfg.Dir, Running: true, Skipped: []string{filepath.Join(cfg.Dir, "meta.db"), filepath.Join(cfg.Dir, "journal")}, Findings: []Finding{}}
+	keys, err := loadKeys(cfg.Encryption)
+	if err != nil {
+		return r, err
+	}
 	p := progress{fn: o.Progress}
 	stream := o.Stream
 	if stream == "" {
@@ -320,7 +327,7 @@ func VerifyRunning(ctx context.Context, cfg Config, o VerifyOptions) (VerifyResu
 		if !ok {
 			continue
 		}
-		seg, err := segment.Open(path, segment.Options{ReadOnly: true})
+		seg, err := segment.Open(path, segment.Options{ReadOnly: true, Keys: keys})
 		switch {
 		case err == nil:
 			err = errors.Join(verifySegment(ctx, seg, stream, seq, &r, &p), seg.Close())

@@ -191,7 +191,7 @@ func TestViewLeavesANewerFormatAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = db.Update(func(tx *bolt.Tx) error { return tx.Bucket(bucketMeta).Put(keyFormat, []byte{metaVersion + 1}) })
+	err = db.Update(func(tx *bolt.Tx) error { return tx.Bucket(bucketMeta).Put(keyFormat, []byte{metaSealed + 1}) })
 	if err = errors.Join(err, db.Close()); err != nil {
 		t.Fatal(err)
 	}

@@ -12,8 +12,6 @@ import (
 	"strings"
 	"time"
 
-	bolt "go.etcd.io/bbolt"
-
 	"github.com/forebay-gateway/forebay/spool/journal"
 	"github.com/forebay-gateway/forebay/spool/segment"
 	"github.com/forebay-gateway/forebay/spool/vfs"
@@ -79,6 +77,10 @@ func (v *View) open(opts Options) error {
 	if err := v.takeShared(); err != nil {
 		return err
 	}
+	var err error
+	if v.s.keys, err = loadKeys(v.s.cfg.Encryption); err != nil {
+		return err
+	}
 	if err := v.openMeta(); err != nil {
 		return err
 	}
@@ -132,29 +134,33 @@ func (v *View) takeShared() error {
 func (v *View) openMeta() error {
 	path := v.s.path("meta.db")
 	m, err := openMetaChecked(path)
+	if err == nil {
+		m.onDamage = func(space string, err error) {
+			v.found(Finding{Severity: SeverityDamage, Path: path, What: "a value of " + spaceName(space) + ": " + detailOf(err), NextStart: "left out"})
+		}
+		if err = m.unlock(v.s.keys, true); err == nil {
+			v.s.meta = m
+			return nil
+		}
+		_ = m.close()
+	}
+	found := Finding{Severity: SeverityDamage, Path: path}
 	switch {
-	case err == nil:
-		v.s.meta = m
-		return nil
 	case errors.Is(err, fs.ErrNotExist):
 		v.rebuilt = true
 		if v.empty() {
 			return nil
 		}
-		v.found(Finding{
-			Severity: SeverityDamage, Path: path, What: "is missing",
-			NextStart: "begun anew: streams follow from their segments; sessions, retained messages and cursors are lost as far as the journal does not have them",
-		})
-		return nil
+		found.What, found.NextStart = "is missing", "begun anew"
 	case damaged(err):
 		v.rebuilt = true
-		v.found(Finding{
-			Severity: SeverityDamage, Path: path, What: detailOf(err),
-			NextStart: "set aside in quarantine/ and begun anew: sessions, retained messages and cursors are lost as far as the journal does not have them",
-		})
-		return nil
+		found.What, found.NextStart = detailOf(err), "set aside in quarantine/ and begun anew"
+	default:
+		return err
 	}
-	return err
+	found.NextStart += ": streams follow from their segments; sessions, retained messages and cursors are lost as far as the journal does not have them"
+	v.found(found)
+	return nil
 }
 
 // empty tells whether there is no segment: a gateway that was killed in its first second leaves that behind.
@@ -327,7 +333,14 @@ func (v *View) readJournal(r *recovery) error {
 		return nil
 	}
 	var err error
-	v.report, err = journal.Frames(vfs.OS, dir, nil, func(fr journal.Frame) error {
+	v.report, err = journal.Frames(vfs.OS, dir, journalSealer{s.keys}, func(fr journal.Frame) error {
+		if fr.Err != nil {
+			v.found(Finding{
+				Severity: SeverityDamage, Path: filepath.Join(dir, fr.File), What: fmt.Sprintf("frame %d at byte %d: %v", fr.LSN, fr.Offset, fr.Err),
+				NextStart: "what the frame held is lost",
+			})
+			return nil
+		}
 		err := decodePayload(fr.Payload, payloadVisitor{
 			records: r.replayRecords,
 			changes: func(b []byte) error {
@@ -515,15 +528,9 @@ func (v *View) space(ctx context.Context, name string, fn func(key string, value
 	return give("", true)
 }
 
-func (s *Spool) metaSpaces() (names []string, err error) {
+func (s *Spool) metaSpaces() ([]string, error) {
 	if s.meta == nil {
 		return nil, nil
 	}
-	err = s.meta.view(func(tx *bolt.Tx) error {
-		return tx.Bucket(bucketSpaces).ForEachBucket(func(k []byte) error {
-			names = append(names, string(k))
-			return nil
-		})
-	})
-	return names, err
+	return s.meta.spaces()
 }

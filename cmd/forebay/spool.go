@@ -21,7 +21,7 @@ func newSpool() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "spool",
 		Short: "Look into the spool of a stopped or running gateway, verify and repair it",
-		Long: `Look into the spool of a stopped or running gateway. Nothing but repair --yes changes anything.
+		Long: `Look into the spool of a stopped or running gateway. Nothing but repair --yes changes anything in it.
 
 The directory is that of the configuration, or --dir. When no gateway runs on it, its files are read as the next start would find
 them, the journal included; meanwhile no gateway can start on it. When one runs, it is asked on its admin listener (admin.address, or
@@ -33,7 +33,7 @@ Exit codes: 0 done, and for verify: nothing is damaged; 1 not done, or damage wa
 
 		SuggestionsMinimumDistance: 2,
 	}
-	cmd.AddCommand(newSpoolLs(), newSpoolInspect(), newSpoolVerify(), newSpoolDump(), newSpoolRepair())
+	cmd.AddCommand(newSpoolLs(), newSpoolInspect(), newSpoolVerify(), newSpoolDump(), newSpoolRepair(), newSpoolKeygen())
 	return cmd
 }
 
@@ -73,6 +73,14 @@ func (t *spoolTarget) config() (config.Config, error) {
 		}
 	}
 	return cfg, nil
+}
+
+// keysConfig is the configuration for what needs nothing but the keys: without --config there are none.
+func (t *spoolTarget) keysConfig() (config.Config, error) {
+	if t.flags.File == "" {
+		return config.DefaultConfig(), nil
+	}
+	return t.config()
 }
 
 // open is the spool, by its files or by asking who runs it.

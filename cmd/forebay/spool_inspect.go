@@ -56,7 +56,11 @@ func inspectSegment(cmd *cobra.Command, target *spoolTarget, arg string, q spool
 		if _, err := os.Stat(arg); err != nil {
 			return spool.SegmentDetail{}, err
 		}
-		return spool.InspectFile(contextOf(cmd), arg, q)
+		cfg, err := target.keysConfig()
+		if err != nil {
+			return spool.SegmentDetail{}, err
+		}
+		return spool.InspectFile(contextOf(cmd), cfg.Spool.Encryption, arg, q)
 	}
 	stream, num, _ := strings.Cut(arg, "/")
 	seq, err := strconv.ParseUint(num, 10, 64)
@@ -75,6 +79,9 @@ func inspectSegment(cmd *cobra.Command, target *spoolTarget, arg string, q spool
 func printSegment(w io.Writer, d spool.SegmentDetail) error {
 	fmt.Fprintf(w, "segment %s/%d: %s, %s, %d batches, %d records, %s raw, %s stored\n", d.Stream, d.Sequence, d.State, size(d.FileBytes), d.SegmentListing.Batches, d.Records,
 		size(int64(d.RawBytes)), size(int64(d.StoredBytes)))
+	if d.KeyID != 0 {
+		fmt.Fprintf(w, "encrypted with key %d\n", d.KeyID)
+	}
 	fmt.Fprintf(w, "created %s, sealed %s, records from %s to %s\n", stamp(d.Created), stamp(d.SealedAt), stamp(d.MinTime), stamp(d.MaxTime))
 	fmt.Fprintf(w, "applied journal frame %d, %d records live (%.0f%% of the bytes)\n", d.Applied, d.LiveRecords, d.LiveShare*100)
 	if d.Problem != "" {
@@ -94,7 +101,7 @@ func printSegment(w io.Writer, d spool.SegmentDetail) error {
 		if b.Records > b.Never {
 			expires = stamp(b.MaxExpiry)
 		}
-		fmt.Fprintf(t, "%d/%d\t%d..%d\t%d\t%s\t%s\t%s\t%s\t%s\n", b.Partition, b.First, b.First, b.Next-1, b.Records, size(int64(b.StoredBytes)), b.Codec,
+		fmt.Fprintf(t, "%d/%d\t%d..%d\t%d\t%s\t%s\t%s\t%s\t%s\n", b.Partition, b.First, b.First, b.Next-1, b.Records, size(int64(b.StoredBytes)), stored(b.Codec, b.KeyID),
 			stamp(b.MinTime), stamp(b.MaxTime), expires)
 	}
 	if d.MoreBatches {
@@ -197,7 +204,7 @@ func printJournal(w io.Writer, d spool.JournalDetail) error {
 	}
 	t := table(w, "\nFILE\tSTATE\tSIZE\tGENERATION\tFRAMES\tEND\tSTOP")
 	for _, f := range d.Files {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%d\t%s\n", f.Name, f.State, size(f.Bytes), f.Generation, frames(f.FileListing), f.End, f.Stop)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%d\t%s\n", f.Name, stored(f.State, f.KeyID), size(f.Bytes), f.Generation, frames(f.FileListing), f.End, f.Stop)
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -269,6 +276,9 @@ func newInspectMeta() *cobra.Command {
 
 func printMeta(w io.Writer, d spool.MetaDetail) error {
 	fmt.Fprintf(w, "meta.db: %s, format %d, applied journal frame %d, written at %s\n", size(d.Bytes), d.Format, d.Applied, stamp(d.Clock))
+	if d.Encrypted {
+		fmt.Fprintln(w, "keys and values of the spaces are encrypted")
+	}
 	fmt.Fprintf(w, "%d segments in the catalog, %d files set aside so far, %d changes only in the journal\n", d.Catalog, d.Quarantined, d.Pending)
 	t := table(w, "\nSPACE\tKEYS\tSIZE")
 	for _, s := range d.Spaces {

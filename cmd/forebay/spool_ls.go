@@ -146,7 +146,7 @@ func printListing(w io.Writer, l spoolListing) error {
 	fmt.Fprintf(w, "\nJOURNAL: %s, last frame %d, applied %d\n", size(l.Journal.Bytes), l.Journal.Last, l.Journal.Applied)
 	t = table(w, "FILE\tSTATE\tSIZE\tFRAMES")
 	for _, f := range l.Journal.Files {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", f.Name, f.State, size(f.Bytes), frames(f))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", f.Name, stored(f.State, f.KeyID), size(f.Bytes), frames(f))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -178,7 +178,7 @@ func printSegments(w io.Writer, l spoolListing) error {
 		if s.Problem != "" {
 			offsets = append(offsets, s.Problem)
 		}
-		fmt.Fprintf(t, "%s/%d\t%s\t%s\t%d\t%.0f%%\t%s\t%s\t%s\t%s\n", s.Stream, s.Sequence, s.State, size(s.FileBytes), s.Records, s.LiveShare*100, s.Codec,
+		fmt.Fprintf(t, "%s/%d\t%s\t%s\t%d\t%.0f%%\t%s\t%s\t%s\t%s\n", s.Stream, s.Sequence, s.State, size(s.FileBytes), s.Records, s.LiveShare*100, stored(s.Codec, s.KeyID),
 			stamp(s.MinTime), stamp(s.MaxTime), strings.Join(offsets, " "))
 	}
 	if l.MoreSegments {
@@ -225,6 +225,14 @@ func stamp(t time.Time) string {
 		return "-"
 	}
 	return t.UTC().Format("2006-01-02T15:04:05Z")
+}
+
+// stored is how something is stored, with the key when it is encrypted.
+func stored(how string, key uint32) string {
+	if key == 0 {
+		return how
+	}
+	return fmt.Sprintf("%s, key %d", how, key)
 }
 
 // frames are those of a journal file.

@@ -282,3 +282,59 @@ func TestBar(t *testing.T) {
 	}
 	b.end()
 }
+
+func TestSpoolKeygen(t *testing.T) {
+	data := t.TempDir()
+	key := filepath.Join(data, "key")
+	if code, _, stderr := forebay("spool", "keygen", key); code != exitOK {
+		t.Fatalf("exit code %d\n%s", code, stderr)
+	}
+	before, err := os.ReadFile(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fi, err := os.Stat(key); err != nil || fi.Mode().Perm() != 0o600 || len(before) != 65 {
+		t.Errorf("%d bytes, mode %v, %v", len(before), fi.Mode(), err)
+	}
+	if code, _, stderr := forebay("spool", "keygen", key); code != exitFailed || !strings.Contains(stderr, "file exists") {
+		t.Errorf("again: exit code %d\n%s", code, stderr)
+	}
+	if after, err := os.ReadFile(key); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("the key was changed, %v", err)
+	}
+
+	// The tools take the keys of the configuration, and say which one they miss.
+	cfg := spooltest.Config(filepath.Join(data, "spool"))
+	cfg.Encryption = spool.EncryptionConfig{Keys: []spool.KeyConfig{{ID: 4, File: key}}, Active: 4}
+	s, err := spool.Open(cfg, spool.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(waitFor, 1)
+	if err := s.Append(t.Context(), spool.Entry{Record: &spool.Record{Topic: "a", Payload: []byte("hidden")}, Done: done}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	config := write(t, fmt.Sprintf("gateway: {data_dir: %q}\nspool: {encryption: {keys: [{id: 4, file: %q}], active: 4}}\n", data, key))
+	if code, stdout, stderr := forebay("spool", "dump", "default", "--config", config); code != exitOK || !strings.Contains(stdout, "hidden") {
+		t.Errorf("dump: exit code %d\n%s%s", code, stdout, stderr)
+	}
+	if code, stdout, stderr := forebay("spool", "ls", "--config", config); code != exitOK || !strings.Contains(stdout, "key 4") {
+		t.Errorf("ls: exit code %d\n%s%s", code, stdout, stderr)
+	}
+	if code, stdout, stderr := forebay("spool", "verify", "--config", config); code != exitOK {
+		t.Errorf("verify: exit code %d\n%s%s", code, stdout, stderr)
+	}
+	file := filepath.Join(data, "spool", "seg", "default", "0000000000000001.db")
+	if code, stdout, stderr := forebay("spool", "inspect", "segment", file, "--config", config); code != exitOK || !strings.Contains(stdout, "key 4") {
+		t.Errorf("inspect: exit code %d\n%s%s", code, stdout, stderr)
+	}
+	if code, _, stderr := forebay("spool", "verify", "--dir", cfg.Dir); code != exitFailed || !strings.Contains(stderr, "meta.db: encrypted with key 4: spool.encryption.keys does not list it") {
+		t.Errorf("without the key: exit code %d\n%s", code, stderr)
+	}
+}

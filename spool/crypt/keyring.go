@@ -110,7 +110,7 @@ func readFull(f *os.File, b []byte) (n int, err error) {
 }
 
 func parseKey(b []byte) ([]byte, error) {
-	if len(b) == KeySize {
+	if len(b) == KeySize && !printable(b) {
 		return bytes.Clone(b), nil
 	}
 	text := string(bytes.TrimSpace(b))
@@ -123,6 +123,17 @@ func parseKey(b []byte) ([]byte, error) {
 		}
 	}
 	return nil, fmt.Errorf("%d bytes are no key: want 32 bytes, as they are, as 64 hexadecimal digits or in base64", len(b))
+}
+
+// printable tells whether b is text: 16 bytes in hexadecimal digits, or a passphrase, are not a key of 32 random bytes, which
+// is printable once in 10^14.
+func printable(b []byte) bool {
+	for _, c := range b {
+		if c < 0x20 || c > 0x7e {
+			return false
+		}
+	}
+	return true
 }
 
 // NewKey is a new master key as a key file has it.
