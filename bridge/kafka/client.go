@@ -375,7 +375,7 @@ func (c *Client) Close() {
 		producer.Close()
 	}
 	for _, f := range never {
-		f.Done(f, Result{Verdict: Classify(kgo.ErrClientClosed)})
+		f.Done(f, Result{Acked: f.to, Verdict: Classify(kgo.ErrClientClosed)})
 		c.air.Done()
 	}
 	c.air.Wait()

@@ -24,7 +24,8 @@ type Flight struct {
 
 	client  *Client
 	shipped time.Time
-	left    int   // messages without an outcome
+	to      int   // messages before it were given to the producer
+	left    int   // of those, messages without an outcome
 	cursor  int   // index of the message whose outcome is expected next
 	err     error // of the first message that was not acknowledged
 	errAt   int
@@ -60,6 +61,11 @@ func (f *Flight) Rest(r Result) []Message {
 type slot struct {
 	busy    bool
 	waiting []*Flight // of other lanes, first come first served
+
+	// known is the producer that the broker knows here: it has acknowledged something of it. A broker that knows nothing of a
+	// producer takes any sequence number for its first: with two requests of a flight under way it could refuse the first
+	// and take the second. So a flight of a producer that is not known sends its first message ahead, alone.
+	known *kgo.Client
 }
 
 // Ship sends f as soon as its partition is free. f.Done tells the outcome; there is none before the cluster has given it
@@ -68,7 +74,7 @@ func (c *Client) Ship(f *Flight) {
 	if len(f.Messages) == 0 {
 		panic("BUG: kafka: a flight without messages")
 	}
-	f.client, f.left, f.cursor, f.err, f.errAt = c, len(f.Messages), 0, nil, len(f.Messages)
+	f.client, f.to, f.cursor, f.err, f.errAt = c, 0, 0, nil, len(f.Messages)
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
@@ -109,15 +115,23 @@ func (c *Client) ship(ctx context.Context) {
 			continue
 		}
 		c.ready = nil
+		from := make([]int, len(flights))
+		for i, f := range flights {
+			from[i] = f.to
+			if f.to = len(f.Messages); f.Topic.slotLocked(f.Partition).known != producer {
+				f.to = from[i] + 1
+			}
+			f.left = f.to - from[i]
+		}
 		c.mu.Unlock()
 		if len(flights) == 0 {
 			continue
 		}
 		now := time.Now()
 		c.gate.close()
-		for _, f := range flights {
+		for n, f := range flights {
 			f.shipped = now
-			for i := range f.Messages {
+			for i := from[n]; i < f.to; i++ {
 				m := &f.Messages[i]
 				m.acked = false
 				m.rec.Topic, m.rec.Partition = f.Topic.Name, f.Partition
@@ -145,16 +159,37 @@ func (f *Flight) outcome(r *kgo.Record, err error) {
 	} else if i < f.errAt {
 		f.err, f.errAt = err, i
 	}
-	if f.left--; f.left == 0 {
+	if f.left--; f.left == 0 && !f.client.goesOn(f) {
 		f.client.landed(f)
 	}
 }
 
+// goesOn sends the rest of f behind its first message.
+func (c *Client) goesOn(f *Flight) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f.err != nil {
+		return false
+	}
+	if c.producer != nil {
+		f.Topic.slotLocked(f.Partition).known = c.producer
+	}
+	if f.to == len(f.Messages) || c.closed {
+		return false
+	}
+	c.ready = append(c.ready, f)
+	signal(c.shipC)
+	return true
+}
+
 // landed frees f's partition for the next flight and reports f's outcome.
 func (c *Client) landed(f *Flight) {
-	res := Result{Acked: f.errAt}
-	if f.err != nil {
+	res := Result{Acked: min(f.errAt, f.to)}
+	switch {
+	case f.err != nil:
 		res.Verdict = Classify(f.err)
+	case !res.OK(f): // closed before the rest was sent
+		res.Verdict = Classify(kgo.ErrClientClosed)
 	}
 	torn := 0
 	for i := f.errAt; i < len(f.Messages); i++ {

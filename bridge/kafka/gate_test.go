@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -12,9 +13,10 @@ import (
 )
 
 // A broker that refuses the beginning of each flight while the rest is being appended: behind the gate nothing of the rest
-// gets through. The control without the gate shows that the test would see it.
+// gets through, whether the broker knows the producer already or not. The control without the gate shows that the test
+// would see it.
 func TestGateKeepsRefusedFlightsWhole(t *testing.T) {
-	torn := func(off bool, flights int) uint64 {
+	torn := func(off, known bool, flights int) uint64 {
 		var n uint64
 		synctest.Test(t, func(t *testing.T) {
 			b := newBed(t, kfake.SeedTopics(1, "t"))
@@ -28,6 +30,11 @@ func TestGateKeepsRefusedFlightsWhole(t *testing.T) {
 				},
 			})
 			topic := b.c.Topic("t", nil)
+			if known {
+				if _, r, _ := b.send("t", messages(0, 10), time.Minute); r.Acked != 10 {
+					t.Fatalf("the first flight: %+v", r)
+				}
+			}
 			for i := 0; i < flights && n == 0; i++ {
 				done := make(chan Result)
 				f := &Flight{Topic: topic, Messages: messages(1<<40, MaxFlightRecords), Done: func(_ *Flight, r Result) { done <- r }}
@@ -40,10 +47,12 @@ func TestGateKeepsRefusedFlightsWhole(t *testing.T) {
 		})
 		return n
 	}
-	if n := torn(false, 300); n != 0 {
-		t.Errorf("%d torn records behind the gate", n)
+	for _, known := range []bool{true, false} {
+		if n := torn(false, known, 300); n != 0 {
+			t.Errorf("known %v: %d torn records behind the gate", known, n)
+		}
 	}
-	if n := torn(true, 3000); n == 0 {
+	if n := torn(true, true, 3000); n == 0 {
 		t.Error("none torn without the gate: the test does not see what it is for")
 	}
 }

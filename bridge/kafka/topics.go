@@ -206,6 +206,9 @@ func (c *Client) lookUpOnce(ctx context.Context) time.Duration {
 		for _, name := range purge {
 			t := c.topics[name]
 			t.purging = false
+			for _, s := range t.slots {
+				s.known = nil // a topic made anew has never heard of the producer
+			}
 			c.releaseLocked(t)
 		}
 		c.mu.Unlock()
