@@ -126,6 +126,11 @@ func (f *feeder) offer(b spool.Batch) bool {
 	}
 	if g := b.Gap; g != nil {
 		f.r.counts.gap(g.Reason, 0)
+		for _, l := range f.lanes {
+			if l.scan {
+				l.out.lost = g.Reason
+			}
+		}
 		f.log.Error("records are gone; some may be of detached lanes", "from", g.From, "to", g.To, "reason", g.Reason)
 	}
 	for i := range b.Records {
@@ -146,6 +151,7 @@ func (f *feeder) offer(b spool.Batch) bool {
 			continue
 		}
 		l.add(f.r.message(rec))
+		o.owed--
 		l.next = rec.Offset + 1
 	}
 	end, more, now := min(b.Next, f.pos), false, time.Now()

@@ -192,7 +192,7 @@ func TestPoisonHoldsItsLaneWithoutDeadLetters(t *testing.T) {
 		defer r.end()
 		r.start(oneRoute(RouteConfig{Topic: "telemetry"}))
 		r.publish(oneTopic("a"), 8, 100)
-		r.log.add("default", 0, spool.Record{Topic: "a", ClientID: "c0", Payload: make([]byte, 2<<20)})
+		r.log.add("default", 0, spool.Record{Topic: "a", ClientID: "c0", Payload: []byte(noise(2 << 20))})
 		r.publish(oneTopic("a"), 8, 100)
 		r.until("held", time.Minute, func() bool { return r.b.Stats()[0].HeldLanes == 1 })
 		r.until("the others delivered", time.Minute, func() bool { return r.b.Stats()[0].Sent >= 1200 })
@@ -213,7 +213,7 @@ func TestPoisonBecomesADeadLetter(t *testing.T) {
 		for range 5 {
 			r.publish(oneTopic("a"), 16, 100)
 			r.log.add("default", 1, spool.Record{
-				Topic: "a", ClientID: "c1", Payload: make([]byte, 2<<20),
+				Topic: "a", ClientID: "c1", Payload: []byte(noise(2 << 20)),
 				Properties: &spool.Properties{User: []spool.UserProperty{{Name: "x", Value: "y"}}},
 			})
 		}

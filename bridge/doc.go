@@ -14,7 +14,8 @@
 // with the same key of one spool partition arrive in the order of the log. Memory is bounded by the upstream's max_buffered,
 // however long it is away.
 //
-// Limits. Delivery is at least once: after kill -9 or a power cut, what was acknowledged within the spool's commit_interval
-// before it comes twice, with the same forebay.id header. A clean stop doubles nothing that was acknowledged by its deadline. A
+// Limits. Delivery is at least once: after kill -9 or a power cut, what was acknowledged above the cursor comes twice, with
+// the same forebay.id header. That is what came within the spool's commit_interval, and while a slow lane holds the cursor,
+// 1 to 5 s until it is detached, what the other lanes delivered meanwhile. A clean stop doubles nothing that was acknowledged by its deadline. A
 // Kafka topic that got more partitions is spread anew when its lanes are empty for a moment.
 package bridge

@@ -31,6 +31,7 @@ type feeder struct {
 	pos       spool.Offset // everything below is acknowledged, with a lane, or passed over for a detached one
 	committed spool.Offset // what the cursor was told
 	kept      spool.Offset // what keep was told
+	now       time.Time    // of the batch in hand
 	head      int64        // receive time of the record in hand, 0 at the tail
 	outlets   map[string]*outlet
 	dests     map[destination]*outlet // cache; nil is a record that the route does not take
@@ -129,6 +130,7 @@ func (f *feeder) readFailed(err error) {
 func (f *feeder) take(ctx context.Context, b spool.Batch) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.now = time.Now()
 	if g := b.Gap; g != nil && g.To > f.pos {
 		lost := uint64(g.To - max(g.From, f.pos))
 		f.r.counts.gap(g.Reason, lost)
@@ -169,6 +171,7 @@ func (f *feeder) placeLocked(ctx context.Context, rec *spool.Record) error {
 		return nil
 	}
 	f.head = rec.ReceivedAt
+	o.used = f.now
 	if f.pos == f.committed {
 		f.progress = time.Now()
 	}
@@ -185,6 +188,7 @@ func (f *feeder) placeLocked(ctx context.Context, rec *spool.Record) error {
 		}
 		l := f.laneLocked(o, rec)
 		if l.detached {
+			o.owed++
 			return nil // the catch-up comes to it
 		}
 		if l.hasRoom() && !o.draining() {
@@ -205,7 +209,13 @@ func (f *feeder) placeLocked(ctx context.Context, rec *spool.Record) error {
 			}
 			if f.detached < maxDetached && f.r.up.AliveSince(since) {
 				f.detachLocked(l, rec.Offset)
-				l.nextTime = rec.ReceivedAt
+				if len(o.lanes) > 0 { // a topic that is being made is no lane that stalls
+					f.r.counts.detached.Add(1)
+				}
+				if l.nextTime == 0 {
+					l.nextTime = rec.ReceivedAt
+				}
+				o.owed++
 				return nil
 			}
 			left = minWait
@@ -261,7 +271,7 @@ func (f *feeder) outletLocked(rec *spool.Record) *outlet {
 func (f *feeder) openLocked(name string) *outlet {
 	o, ok := f.outlets[name]
 	if !ok {
-		o = &outlet{topic: f.r.up.Topic(name, f.r.cfg.CreateTopics)}
+		o = &outlet{topic: f.r.up.Topic(name, f.r.cfg.CreateTopics), used: time.Now()}
 		f.outlets[name] = o
 	}
 	return o
@@ -321,10 +331,10 @@ func (f *feeder) detachLocked(l *lane, at spool.Offset) {
 	if len(l.pending) > 0 {
 		l.next, l.nextTime = spool.Offset(l.pending[0].Offset), l.pending[0].Received().UnixNano()
 	}
+	l.out.owed += len(l.pending)
 	l.drop()
 	l.detached, l.detachAt = true, time.Now()
 	f.detached++
-	f.r.counts.detached.Add(1)
 	f.log.Debug("lane is detached", "topic", l.out.topic.Name, "kafka_partition", l.partition, "offset", l.next)
 	signal(f.saveC)
 	signal(f.catchC)
@@ -334,6 +344,7 @@ func (f *feeder) detachLocked(l *lane, at spool.Offset) {
 func (f *feeder) attachLocked(l *lane) {
 	l.detached = false
 	f.detached--
+	f.levelLocked(l.out)
 	f.log.Debug("lane is attached again", "topic", l.out.topic.Name, "kafka_partition", l.partition, "after", time.Since(l.detachAt))
 	signal(f.saveC)
 	signal(f.wakeC)

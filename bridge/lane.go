@@ -124,9 +124,10 @@ func (l *lane) kick(now time.Time) {
 // nothing else is refused with it.
 func (l *lane) cut() int {
 	n, bytes, large := 0, 0, l.out.topic.MaxMessage()
+	most := min(kafka.MaxFlightBytes, large)
 	for n < len(l.pending) && n < l.window {
 		size := l.pending[n].Size()
-		if n > 0 && (size > large || bytes+size > kafka.MaxFlightBytes) {
+		if n > 0 && (size > large || bytes+size > most) {
 			break
 		}
 		n++
@@ -208,9 +209,11 @@ func (l *lane) failed(rest []kafka.Message, v kafka.Verdict, now time.Time) {
 
 // giveBack leaves messages to the spool: they are read again.
 func (l *lane) giveBack(rest []kafka.Message) {
+	l.out.owed += len(rest) + len(l.pending)
 	l.drop()
 	if !l.detached {
 		l.f.detachLocked(l, spool.Offset(rest[0].Offset))
+		l.f.r.counts.detached.Add(1)
 	}
 	l.next, l.nextTime = spool.Offset(rest[0].Offset), rest[0].Received().UnixNano()
 	l.scan = false

@@ -121,6 +121,10 @@ func (r *memReader) TryNext() (spool.Batch, bool, error) {
 	}
 	b.First, b.Next = r.next, end
 	b.Records = r.p.records[r.next:end:end]
+	if now := time.Now().UnixNano(); slices.ContainsFunc(b.Records, func(rec spool.Record) bool { return rec.ExpiresAt != 0 && rec.ExpiresAt <= now }) {
+		b.Records = slices.DeleteFunc(slices.Clone(b.Records), func(rec spool.Record) bool { return rec.ExpiresAt != 0 && rec.ExpiresAt <= now })
+		b.Expired = int(end-r.next) - len(b.Records)
+	}
 	r.next = end
 	return b, true, nil
 }

@@ -16,6 +16,62 @@ type outlet struct {
 	until time.Time // so long the tail waits for the lanes to be empty
 	lanes []*lane   // by partition, nil where no record was yet
 	whole *lane     // stands for all partitions while n is not known; never has anything in the air
+	used  time.Time // the tail's last record, about
+
+	// owed is how many records the tail passed over for detached lanes, less those that the catch-up found. What is left
+	// when every lane is level is what the spool had no more. It is not known for what an earlier process passed over.
+	owed    int
+	unknown bool
+	lost    string // reason of a gap that the catch-up met
+}
+
+// level notes that a lane of o is level with the tail, and counts what is gone once all are.
+func (f *feeder) levelLocked(o *outlet) {
+	for _, l := range o.lanes {
+		if l != nil && l.detached {
+			return
+		}
+	}
+	switch {
+	case o.unknown || o.owed <= 0:
+	case o.lost != "":
+		f.r.counts.gap(o.lost, uint64(o.owed))
+	default:
+		f.r.counts.expired.Add(uint64(o.owed))
+	}
+	o.owed, o.unknown, o.lost = 0, false, ""
+}
+
+// idleTopic is how long a topic that a template made may be without records until its lanes are given up: they take a share
+// of the upstream's memory, and each topic is looked up every minute.
+const idleTopic = 10 * time.Minute
+
+// dropIdle gives up topics without records. The next record makes their lanes anew.
+func (f *feeder) dropIdle(now time.Time) {
+	if f.r.topic.constant() {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for name, o := range f.outlets {
+		if now.Sub(o.used) < idleTopic || slices.ContainsFunc(f.lanes, func(l *lane) bool {
+			return l.out == o && (l.busy() || l.detached || l.stored)
+		}) {
+			continue
+		}
+		for _, l := range slices.Clone(f.lanes) {
+			if l.out == o {
+				f.removeLocked(l)
+			}
+		}
+		delete(f.outlets, name)
+		for d, to := range f.dests {
+			if to == o {
+				delete(f.dests, d)
+			}
+		}
+		f.r.up.Release(o.topic)
+	}
 }
 
 // draining reports whether the tail waits for the lanes to be empty, because the topic has got partitions: a key may move
@@ -83,7 +139,7 @@ func (f *feeder) collapseLocked(o *outlet) {
 			f.removeLocked(l)
 		}
 	}
-	o.lanes, o.n, o.want = nil, 0, 0
+	o.lanes, o.n, o.want, o.unknown = nil, 0, 0, true
 	if at < f.pos {
 		f.wholeLocked(o)
 		f.detachLocked(o.whole, at)

@@ -92,6 +92,7 @@ func (f *feeder) detachSlow(now time.Time) {
 	for _, l := range f.lanes {
 		if !l.detached && l.busy() && now.Sub(l.progress) > limit && f.detached < maxDetached && f.r.up.AliveSince(l.progress) {
 			f.detachLocked(l, f.pos)
+			f.r.counts.detached.Add(1)
 		}
 	}
 }
@@ -107,6 +108,7 @@ func (b *Bridge) save(ctx context.Context) {
 		case now := <-look.C:
 			for _, f := range b.feeders {
 				f.detachSlow(now)
+				f.dropIdle(now)
 			}
 			continue
 		case <-b.saveC:
@@ -224,4 +226,5 @@ func (f *feeder) restore(topic string, partition int32, at spool.Offset, n int32
 	l := f.addLaneLocked(o, partition)
 	f.detachLocked(l, at)
 	l.stored, l.savedAt = true, at
+	o.unknown = true
 }

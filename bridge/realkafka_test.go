@@ -2,7 +2,6 @@ package bridge
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -172,13 +171,4 @@ func TestKafkaOneNode(t *testing.T) {
 		}
 		r.until("delivered", 30*time.Second, func() bool { return r.b.Stats()[0].Sent == 7 }) // $x is not matched by #
 	})
-}
-
-// noise does not compress.
-func noise(n int) string {
-	var b strings.Builder
-	for i := uint64(1); b.Len() < n; i++ {
-		fmt.Fprintf(&b, "%x", i*0x9e3779b97f4a7c15)
-	}
-	return b.String()[:n]
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
@@ -36,6 +37,7 @@ type rig struct {
 	b       *Bridge
 	ran     chan struct{}
 	next    map[string]int // by client: number of its next record
+	handler slog.Handler   // of the log, nil for what BRIDGE_TEST_LOG says
 }
 
 func newRig(t *testing.T, l *memLog, opts ...kfake.Opt) *rig {
@@ -56,6 +58,9 @@ func (r *rig) startCluster(opts ...kfake.Opt) {
 }
 
 func (r *rig) logger() *slog.Logger {
+	if r.handler != nil {
+		return slog.New(r.handler)
+	}
 	if os.Getenv("BRIDGE_TEST_LOG") == "" {
 		return slog.New(slog.DiscardHandler)
 	}
@@ -303,4 +308,11 @@ func (r *rig) completeByTime(topic string) {
 	if got := r.tally(records); got != (tally{}) {
 		r.t.Errorf("records %+v, want every one once and in order", got)
 	}
+}
+
+// noise does not compress: a broker's limit counts compressed bytes.
+func noise(n int) string {
+	b := make([]byte, n)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(b)
+	return string(b)
 }

@@ -173,7 +173,7 @@ func TestRealSpoolKeepsADeadLetter(t *testing.T) {
 	var wait sync.WaitGroup
 	wait.Add(1)
 	err := e.spool.Append(t.Context(), spool.Entry{Done: counted{&wait}, Record: &spool.Record{
-		Topic: "l0/x", ClientID: "c0", Payload: make([]byte, 1200<<10), ReceivedAt: e.spool.Now().UnixNano(),
+		Topic: "l0/x", ClientID: "c0", Payload: []byte(noise(1200 << 10)), ReceivedAt: e.spool.Now().UnixNano(),
 	}})
 	if err != nil {
 		t.Fatal(err)

@@ -33,13 +33,14 @@ type Client struct {
 	running               sync.WaitGroup
 	air                   sync.WaitGroup // flights whose Done was not called yet
 
-	mu       sync.Mutex
-	closed   bool
-	producer *kgo.Client // nil while it is being built anew
-	admin    *kadm.Client
-	topics   map[string]*Topic
-	ready    []*Flight // to be appended
-	watchers []func()
+	mu        sync.Mutex
+	closed    bool
+	producer  *kgo.Client // nil while it is being built anew
+	admin     *kadm.Client
+	topics    map[string]*Topic
+	forgotten []string  // topics to be dropped by the producer
+	ready     []*Flight // to be appended
+	watchers  []func()
 
 	flying      int // flights with the producer
 	outstanding int // messages without an outcome
@@ -123,6 +124,8 @@ func (c *Client) Watch(fn func()) {
 	c.watchers = append(c.watchers, fn)
 }
 
+const maxRequest = 100 << 20 // largest request of Kafka's brokers by default (socket.request.max.bytes)
+
 // build makes the producer. Its settings and their reasons:
 func (c *Client) build() error {
 	p, err := kgo.NewClient(
@@ -135,7 +138,10 @@ func (c *Client) build() error {
 		kgo.RequiredAcks(kgo.AllISRAcks()), // idempotent: up to five requests in flight, sequence numbers keep their order
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerLinger(0), // a flight is a batch already
-		kgo.ProducerBatchMaxBytesFn(c.maxBatch),
+		// Lanes cut flights to the topic's limit, which may change. The producer would ask for it once for each partition, and
+		// hold it against the bytes before compression.
+		kgo.ProducerBatchMaxBytes(maxRequest-1<<20),
+		kgo.BrokerMaxWriteBytes(maxRequest),
 		// Only a guard: the lanes bound what is buffered, and Produce must never block behind the closed gate.
 		kgo.MaxBufferedRecords(1<<30),
 		kgo.ProducerBatchCompression(codecs[c.cfg.Compression]...),

@@ -58,7 +58,10 @@ type topicAction uint8
 const (
 	keepTopic topicAction = iota
 	refreshTopic
-	purgeTopic // drop the producer's state of it, once nothing of it is in the air
+	// Drop the producer's state of it, once nothing of it is in the air. Only for a topic that is another one now: the
+	// producer begins with sequence number 0 again, and a partition that knows the producer ID takes that for a repetition,
+	// acknowledges it and writes nothing.
+	purgeTopic
 )
 
 // verdicts is the table: what each error of a produce means, and why. Errors that the producer retries for ever by itself

@@ -32,12 +32,14 @@ type Topic struct {
 
 	// Guarded by Client.mu.
 	c          *Client
+	refs       int   // outlets that have it
 	partitions int32 // 0 until it is known
 	maxBytes   int32 // max.message.bytes
 	fault      *Verdict
 	faultSince time.Time
 	stale      bool // look it up
 	tries      int
+	madeAt     time.Time // when this client made it: brokers learn of it one after the other
 	notBefore  time.Time
 	lookedAt   time.Time
 	slots      map[int32]*slot
@@ -56,6 +58,7 @@ const (
 	defaultMaxMessage = 1048588     // Kafka's own default of max.message.bytes
 	topicsEvery       = time.Minute // look for new partitions and changed limits
 	maxTopicBackoff   = 15 * time.Second
+	spreadTime        = 5 * time.Second // until all brokers know a topic that was made
 )
 
 // ValidTopic reports whether Kafka takes name for a topic.
@@ -86,10 +89,28 @@ func (c *Client) Topic(name string, create *Create) *Topic {
 		c.topics[name] = t
 		signal(c.topicC)
 	}
+	t.refs++
 	if t.create == nil {
 		t.create = create
 	}
 	return t
+}
+
+// Release gives a topic back. What nobody has any more is forgotten; nothing of it may be in the air.
+func (c *Client) Release(t *Topic) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t.refs--; t.refs > 0 {
+		return
+	}
+	delete(c.topics, t.Name) // the producer keeps it: see purgeTopic
+}
+
+// Topics is the number of topics that the client keeps up.
+func (c *Client) Topics() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.topics)
 }
 
 // Status takes a snapshot.
@@ -108,18 +129,6 @@ func (t *Topic) MaxMessage() int {
 
 // batchReserve is left for what surrounds the records of a batch.
 const batchReserve = 1 << 10
-
-// maxBatch is the producer's question for a topic's largest batch. It asks once for each partition, so that a changed limit
-// needs a purge.
-func (c *Client) maxBatch(topic string) int32 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	limit := int32(defaultMaxMessage)
-	if t, ok := c.topics[topic]; ok {
-		limit = t.maxBytes
-	}
-	return min(max(limit-batchReserve, 512), 1<<30)
-}
 
 func (t *Topic) slotLocked(partition int32) *slot {
 	s, ok := t.slots[partition]
@@ -204,7 +213,10 @@ func (c *Client) lookUpOnce(ctx context.Context) time.Duration {
 		producer.PurgeTopicsFromClient(purge...)
 		c.mu.Lock()
 		for _, name := range purge {
-			t := c.topics[name]
+			t, ok := c.topics[name]
+			if !ok {
+				continue
+			}
 			t.purging = false
 			for _, s := range t.slots {
 				s.known = nil // a topic made anew has never heard of the producer
@@ -269,11 +281,14 @@ func (c *Client) resolve(ctx context.Context, admin *kadm.Client, names []string
 func (c *Client) resolved(name string, partitions int32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t := c.topics[name]
+	t, ok := c.topics[name]
+	if !ok {
+		return
+	}
 	if t.partitions != 0 && t.partitions != partitions {
 		c.log.Info("topic has another number of partitions", "topic", name, "partitions", partitions, "before", t.partitions)
 		if c.producer != nil {
-			go c.producer.ForceMetadataRefresh() // it may wait for a refresh that asks maxBatch
+			go c.producer.ForceMetadataRefresh() // it may wait for a refresh that runs
 		}
 	}
 	t.partitions, t.stale, t.tries, t.fault, t.notBefore = partitions, false, 0, nil, time.Time{}
@@ -282,7 +297,11 @@ func (c *Client) resolved(name string, partitions int32) {
 
 func (c *Client) unresolved(name string, v Verdict) {
 	c.mu.Lock()
-	t := c.topics[name]
+	t, ok := c.topics[name]
+	if !ok {
+		c.mu.Unlock()
+		return
+	}
 	t.tries++
 	longest := maxTopicBackoff
 	if v.Class == Retry {
@@ -304,7 +323,17 @@ func (c *Client) unresolved(name string, v Verdict) {
 // missing makes the topic, or says how it is made.
 func (c *Client) missing(ctx context.Context, admin *kadm.Client, name string) {
 	c.mu.Lock()
-	create := c.topics[name].create
+	t, ok := c.topics[name]
+	if !ok {
+		c.mu.Unlock()
+		return
+	}
+	create := t.create
+	if since := time.Since(t.madeAt); since < spreadTime { // the broker that we asked does not know it yet
+		t.stale, t.notBefore = true, time.Now().Add(50*time.Millisecond+since/4)
+		c.mu.Unlock()
+		return
+	}
 	c.mu.Unlock()
 	if create == nil {
 		c.unresolved(name, Verdict{
@@ -324,7 +353,8 @@ func (c *Client) missing(ctx context.Context, admin *kadm.Client, name string) {
 		replication = -1 // the broker's default
 	}
 	_, err := admin.CreateTopic(ctx, create.Partitions, replication, configs, name)
-	if err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
+	there := errors.Is(err, kerr.TopicAlreadyExists)
+	if err != nil && !there {
 		v := Classify(err)
 		if v.Class != Retry {
 			v.Class, v.Reason = Fault, "topic_create"
@@ -333,11 +363,13 @@ func (c *Client) missing(ctx context.Context, admin *kadm.Client, name string) {
 		c.unresolved(name, v)
 		return
 	}
-	c.log.Info("topic made", "topic", name, "partitions", create.Partitions)
+	if !there {
+		c.log.Info("topic made", "topic", name, "partitions", create.Partitions)
+	}
 	c.mu.Lock()
-	t := c.topics[name]
-	t.stale, t.notBefore = true, time.Now().Add(50*time.Millisecond) // it takes a moment until all brokers know it
-	c.mu.Unlock()
+	defer c.mu.Unlock()
+	t.madeAt = time.Now()
+	t.stale, t.notBefore = true, t.madeAt.Add(50*time.Millisecond)
 }
 
 // readConfigs reads the limits of topics. Without the right to do so Kafka's defaults stand.
@@ -364,10 +396,6 @@ func (c *Client) readConfigs(ctx context.Context, admin *kadm.Client, names []st
 			n, err := strconv.ParseInt(*cfg.Value, 10, 32)
 			if err != nil || int32(n) == t.maxBytes {
 				continue
-			}
-			if t.flying > 0 || t.maxBytes != defaultMaxMessage {
-				t.purging = true // the producer has kept the old limit
-				signal(c.topicC)
 			}
 			t.maxBytes = int32(n)
 		}
