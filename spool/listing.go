@@ -62,6 +62,14 @@ type PartitionListing struct {
 	Records   uint64 `json:"records"`    // offsets kept
 	InJournal uint64 `json:"in_journal"` // of them, those that no segment has yet
 
+	// Of a running spool: what came since its start, and a second over the last minute.
+	Appended      uint64  `json:"appended"`
+	AppendedBytes int64   `json:"appended_bytes"` // in memory
+	RecordRate    float64 `json:"record_rate"`
+	ByteRate      float64 `json:"byte_rate"`
+	Share         float64 `json:"share"` // of the stream's bytes of the last minute
+	Hot           bool    `json:"hot"`   // it carries far more than its share
+
 	Lost []GapListing `json:"lost"` // gaps that readers are told of
 }
 
@@ -212,17 +220,26 @@ func (st *stream) list() StreamListing {
 	l := StreamListing{
 		Name: st.name, Configured: st.configured, Bytes: st.bytes.Load(), Segments: len(st.segments()), Partitions: []PartitionListing{},
 	}
+	rate := 0.0
 	for _, p := range st.parts {
 		p.mu.RLock()
 		pl := PartitionListing{
 			Partition: p.num, Start: p.start, End: p.end, Records: uint64(p.end - p.start), InJournal: uint64(p.end - p.applied), Lost: []GapListing{},
+			Appended: p.load.records, AppendedBytes: p.load.bytes, RecordRate: p.recordRate, ByteRate: p.byteRate,
 		}
+		rate += p.byteRate
 		for _, g := range p.lost {
 			pl.Lost = append(pl.Lost, GapListing(g))
 		}
 		p.mu.RUnlock()
 		l.Records += pl.Records
 		l.Partitions = append(l.Partitions, pl)
+	}
+	for i := range l.Partitions {
+		if p := &l.Partitions[i]; rate > 0 {
+			p.Share = p.ByteRate / rate
+			p.Hot = isHot(p.Share, rate, st.writable)
+		}
 	}
 	return l
 }

@@ -103,7 +103,7 @@ type collector struct {
 
 	disk, maxSize, free, full, queue, tail, unapplied, quarantined, clockStep *prometheus.Desc
 
-	bytes, segments, streamFull, appended, expired, skipped, dropped, records *prometheus.Desc
+	bytes, segments, streamFull, appended, expired, skipped, dropped, records, hotShare *prometheus.Desc
 }
 
 func newCollector(s *Spool) *collector {
@@ -128,6 +128,7 @@ func newCollector(s *Spool) *collector {
 		expired:     d("expired_records_total", "Records that left the disk with their time over.", "stream"),
 		skipped:     d("skipped_records_total", "Records left out for a reader because their time was over.", "stream"),
 		dropped:     d("dropped_records_total", "Records lost by policy or damage, and those rejected.", "stream", "reason"),
+		hotShare:    d("stream_hot_partition_ratio", "Share of the busiest partition in the bytes that a stream got in the last minute.", "stream"),
 		records:     d("stream_records", "Offsets that a stream keeps.", "stream"),
 	}
 }
@@ -135,7 +136,7 @@ func newCollector(s *Spool) *collector {
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.disk, c.maxSize, c.free, c.full, c.queue, c.tail, c.unapplied, c.quarantined, c.clockStep,
-		c.bytes, c.segments, c.streamFull, c.appended, c.expired, c.skipped, c.dropped, c.records,
+		c.bytes, c.segments, c.streamFull, c.appended, c.expired, c.skipped, c.dropped, c.records, c.hotShare,
 	} {
 		ch <- d
 	}
@@ -162,6 +163,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(c.bytes, float64(s.Bytes), s.Name)
 		gauge(c.segments, float64(s.Segments), s.Name)
 		gauge(c.streamFull, bit(s.Full), s.Name)
+		gauge(c.hotShare, s.HotShare, s.Name)
 		counter(c.appended, s.Appended, s.Name)
 		counter(c.expired, s.Expired, s.Name)
 		counter(c.skipped, s.Skipped, s.Name)

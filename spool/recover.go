@@ -413,6 +413,7 @@ func (r *recovery) finish() error {
 	r.materialise(true)
 	for _, st := range s.streams {
 		for _, p := range st.parts {
+			p.load = load{} // what was replayed is not new
 			st.moveStart(p)
 		}
 	}

@@ -1,6 +1,8 @@
 package spool
 
 import (
+	"math"
+
 	"github.com/forebay-gateway/forebay/gateway/unit"
 )
 
@@ -26,6 +28,8 @@ type StreamStats struct {
 	Segments   int
 	Full       bool
 	Partitions []PartitionStats
+	Hottest    int               // the partition that got most bytes in the last minute
+	HotShare   float64           // its share of them, 0 when none came
 	Appended   uint64            // records made durable by this process
 	Expired    uint64            // records that left the disk with their time over, each once
 	Skipped    uint64            // records left out for a reader because their time was over, for each reader
@@ -36,7 +40,12 @@ type StreamStats struct {
 type PartitionStats struct {
 	Start, End Offset
 	Records    uint64 // offsets kept
-	Bytes      int64  // memory size of the records appended by this process: which partition is hot
+
+	// What this process has appended, and how much a second over the last minute. Bytes are the size of records in memory.
+	Appended   uint64
+	Bytes      int64
+	RecordRate float64
+	ByteRate   float64
 }
 
 // Stats takes a snapshot.
@@ -64,14 +73,17 @@ func (s *Spool) Stats() Stats {
 func (st *stream) stats() StreamStats {
 	ss := StreamStats{
 		Name: st.name, Bytes: st.bytes.Load(), Segments: len(st.segments()), Full: st.full.Load(),
-		Appended: st.appended.Load(), Expired: st.expired.Load(), Skipped: st.skipped.Load(), Dropped: make(map[string]uint64),
+		Hottest: int(st.hottest.Load()), HotShare: math.Float64frombits(st.hotShare.Load()), Appended: st.appended.Load(), Expired: st.expired.Load(), Skipped: st.skipped.Load(), Dropped: make(map[string]uint64),
 	}
 	for reason, name := range dropReasons {
 		ss.Dropped[name] = st.dropped[reason].Load()
 	}
 	for _, p := range st.parts {
 		p.mu.RLock()
-		ss.Partitions = append(ss.Partitions, PartitionStats{Start: p.start, End: p.end, Records: uint64(p.end - p.start), Bytes: p.raw})
+		ss.Partitions = append(ss.Partitions, PartitionStats{
+			Start: p.start, End: p.end, Records: uint64(p.end - p.start),
+			Appended: p.load.records, Bytes: p.load.bytes, RecordRate: p.recordRate, ByteRate: p.byteRate,
+		})
 		p.mu.RUnlock()
 	}
 	return ss

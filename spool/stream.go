@@ -18,6 +18,9 @@ type stream struct {
 	segs    []*segmentFile // ascending; the last one may be active. Replaced, not changed, when one is removed
 	lastSeq uint64         // no sequence number at or below is given out again
 
+	hotShare atomic.Uint64 // bits of a float64: share of the hottest partition in the bytes of the last minute
+	hottest  atomic.Int64  // which one that is
+
 	full  atomic.Bool  // over its own max_size and nothing may be removed
 	bytes atomic.Int64 // on disk, including what waits for its removal
 
@@ -112,7 +115,9 @@ type partition struct {
 	applied Offset   // everything below is in a segment, or gone. chunks hold everything from here on
 	lost    []lostRange
 	wake    chan struct{} // closed at the next publish; nil when nobody waits
-	raw     int64         // bytes appended by this process
+	load    load          // appended by this process
+
+	byteRate, recordRate float64 // a second, over the last minute
 
 	saved []byte // its record in meta.db; guarded by meta.mu
 

@@ -72,7 +72,8 @@ func (t *tail) publish(p *partition, recs []Record, bytes int64, minExpiry int64
 
 func (t *tail) publishedLocked(p *partition, n int, bytes int64) {
 	p.end += Offset(n)
-	p.raw += bytes
+	p.load.bytes += bytes
+	p.load.records += uint64(n)
 	t.bytes += bytes
 	p.wakeLocked()
 }

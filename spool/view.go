@@ -430,6 +430,7 @@ func (v *View) settle(r *recovery) {
 				}.in(st.name, p.num, l.From, l.To))
 			}
 			p.start = max(p.start, st.firstKept(p))
+			p.load = load{}
 		}
 	}
 }

@@ -111,7 +111,11 @@ func printListing(w io.Writer, l spoolListing) error {
 		state = "running"
 	}
 	fmt.Fprintf(w, "%s: %s; %s on disk of %s\n", l.Dir, state, size(l.BytesOnDisk), size(l.MaxSize))
-	t := table(w, "\nSTREAM\tPARTITION\tSTART\tEND\tRECORDS\tIN JOURNAL\tNOTE")
+	head := "\nSTREAM\tPARTITION\tSTART\tEND\tRECORDS\tIN JOURNAL\t"
+	if l.Running {
+		head += "NEW\tRATE\tSHARE\t"
+	}
+	t := table(w, head+"NOTE")
 	for _, st := range l.Streams {
 		empty := 0
 		for _, p := range st.Partitions {
@@ -119,7 +123,15 @@ func printListing(w io.Writer, l spoolListing) error {
 				empty++
 				continue
 			}
-			fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t%s\n", st.Name, p.Partition, p.Start, p.End, p.Records, p.InJournal, gaps(p.Lost))
+			fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t", st.Name, p.Partition, p.Start, p.End, p.Records, p.InJournal)
+			notes := gaps(p.Lost)
+			if l.Running {
+				fmt.Fprintf(t, "%d\t%.0f/s %s/s\t%.0f%%\t", p.Appended, p.RecordRate, size(int64(p.ByteRate)), 100*p.Share)
+				if p.Hot {
+					notes = append([]string{"hot: far more than its share"}, notes...)
+				}
+			}
+			fmt.Fprintln(t, strings.Join(notes, ", "))
 		}
 		note := fmt.Sprintf("%s in %d segments", size(st.Bytes), st.Segments)
 		if empty > 0 {
@@ -128,7 +140,11 @@ func printListing(w io.Writer, l spoolListing) error {
 		if !st.Configured {
 			note += ", not in the configuration"
 		}
-		fmt.Fprintf(t, "%s\tall\t\t\t%d\t\t%s\n", st.Name, st.Records, note)
+		columns := ""
+		if l.Running {
+			columns = "\t\t\t"
+		}
+		fmt.Fprintf(t, "%s\tall\t\t\t%d\t\t%s%s\n", st.Name, st.Records, columns, note)
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -246,12 +262,11 @@ func frames(f spool.FileListing) string {
 	return fmt.Sprintf("%d..%d", f.First, f.Last)
 }
 
-func gaps(lost []spool.GapListing) string {
-	var s []string
+func gaps(lost []spool.GapListing) (s []string) {
 	for _, g := range lost {
 		s = append(s, fmt.Sprintf("%d..%d %s", g.From, g.To-1, g.Reason))
 	}
-	return strings.Join(s, ", ")
+	return s
 }
 
 func yesNo(b bool) string {
