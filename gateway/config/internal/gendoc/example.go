@@ -20,6 +20,9 @@ var examples = map[string]string{
 	"spool.streams[].name":    "alarms",
 	"spool.streams[].filters": "[alarm/#, plant/+/alarm/#]",
 
+	"spool.encryption.keys[].id":   "1",
+	"spool.encryption.keys[].file": "/etc/forebay/spool.key",
+
 	"bridge.upstreams[].name":    "main",
 	"bridge.upstreams[].brokers": "[kafka-1.example.com:9092, kafka-2.example.com:9092]",
 
