@@ -12,7 +12,7 @@ const rewriteBytes = 4 << 20
 
 // Rewrite makes a sealed segment at dst from s, which is sealed, with what keep returns for each batch. false leaves a
 // hole (Count 0, no body) for the batch's offsets, so that no gap shows; neighbours share one. keep must not change
-// partition, base or next. Stream, sequence and applied position are those of s unless o names others. dst is synced and
+// partition, base or next. Stream, sequence, time of creation and applied position are those of s unless o names others. dst is synced and
 // complete when Rewrite returns nil, and not there otherwise; the caller renames it and syncs the directory.
 func (s *Segment) Rewrite(ctx context.Context, dst string, o Options, index IndexFunc, keep func(Batch) (Batch, bool, error)) (info Info, err error) {
 	if !s.state.Load().sealed {
@@ -21,6 +21,9 @@ func (s *Segment) Rewrite(ctx context.Context, dst string, o Options, index Inde
 	in := s.Info()
 	if o.Stream == "" {
 		o.Stream, o.Sequence = in.Stream, in.Sequence
+	}
+	if o.Created == 0 {
+		o.Created = in.Created // retention counts from there
 	}
 	// Room for all of it in whatever codec: address space only.
 	o.MaxSize = max(o.MaxSize, defaultMaxSize, 2*in.FileBytes, int64(in.RawBytes)*5/4)

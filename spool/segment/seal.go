@@ -16,7 +16,7 @@ const indexRoom = 64 << 20
 
 // Seal writes the index of what index yields (nil: none) and the seal record, syncs, cuts the file to its length and
 // opens it read-only. Sealing a sealed segment does nothing; a crash in the middle leaves an active one that can be
-// sealed again. Building the index reads every batch, about a second for 128 MiB; reads go on meanwhile, Write waits.
+// sealed again. When only the opening fails, nothing can be read until Seal is called again. Building the index reads every batch, about a second for 128 MiB; reads go on meanwhile, Write waits.
 //
 // After an error other than ErrFailed the segment is still active. With *CorruptionError a batch is damaged: sealing it
 // without index needs no bodies and still works.
@@ -24,7 +24,7 @@ func (s *Segment) Seal(ctx context.Context, index IndexFunc) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	if !s.closed && s.state.Load().sealed {
-		return nil
+		return s.wrap("seal", s.openAgainLocked())
 	}
 	if err := s.writable(); err != nil {
 		return s.wrap("seal", err)
@@ -133,6 +133,18 @@ func (s *Segment) reopenSealedLocked() error {
 	if err := s.cutTail(pages); err != nil {
 		return err
 	}
+	s.db, err = openReadOnly(s.path)
+	return err
+}
+
+// openAgainLocked opens a sealed file that could not be opened when it was sealed, for want of a descriptor or of memory.
+func (s *Segment) openAgainLocked() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.db != nil {
+		return nil
+	}
+	var err error
 	s.db, err = openReadOnly(s.path)
 	return err
 }

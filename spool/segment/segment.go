@@ -23,6 +23,7 @@ type Options struct {
 	Codec    Codec          // for what Write stores; CodecNone by default
 	Keys     *crypt.Keyring // Create encrypts with its active key; Open needs the one that the file was made with
 	MaxSize  int64          // hard limit of the file, 256 MiB by default; Write returns ErrFull up to 4 MiB before it
+	Created  int64          // Create only: Unix nanoseconds, for a copy that is as old as what it copies; 0 is now
 	Now      func() time.Time
 }
 
@@ -93,6 +94,9 @@ func Create(path string, o Options) (*Segment, error) {
 		return nil, &fs.PathError{Op: "create", Path: path, Err: fs.ErrExist}
 	}
 	s := &Segment{path: path, o: o, fmt: format{stream: o.Stream, sequence: o.Sequence, created: o.Now().UnixNano()}}
+	if o.Created != 0 {
+		s.fmt.created = o.Created
+	}
 	s.codec.Store(uint32(o.Codec))
 	s.seal, s.fmt.params = o.Keys.New(keyPurpose)
 	s.state.Store(newState(s.fmt.created))
@@ -198,7 +202,7 @@ func (s *Segment) checkSize() error {
 		return err
 	}
 	if !fi.Mode().IsRegular() {
-		return fmt.Errorf("%s: not a regular file", s.path)
+		return &CorruptionError{Path: s.path, Partition: -1, Reason: "not a regular file"}
 	}
 	if fi.Size() < 4*pageSize {
 		return &CorruptionError{Path: s.path, Partition: -1, Reason: fmt.Sprintf("%d bytes are too short", fi.Size())}

@@ -2,10 +2,12 @@ package segment
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"io"
 	"math"
+	"syscall"
 )
 
 // tree checks the pages of a bbolt file with plain reads, before bbolt maps it: every page number in range and reached
@@ -77,7 +79,7 @@ func (t *tree) readMeta(size int64) (root uint64, err error) {
 			if err == io.EOF {
 				return 0, damaged("%d bytes are too short", size)
 			}
-			return 0, err
+			return 0, readError(uint64(i), err)
 		}
 		m := p[pageHeader:]
 		h := fnv.New64a()
@@ -317,9 +319,13 @@ func at(id uint64, err error) error {
 	return err
 }
 
+// readError gives an error of a read its meaning: what the disk cannot read any more is damage.
 func readError(id uint64, err error) error {
 	if err == io.EOF {
 		return damaged("page %d is beyond the end", id)
+	}
+	if errors.Is(err, syscall.EIO) {
+		return damaged("page %d cannot be read: %v", id, err)
 	}
 	return fmt.Errorf("read page %d: %w", id, err)
 }
