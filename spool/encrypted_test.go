@@ -340,6 +340,33 @@ func TestDamagedValueIsLeftOut(t *testing.T) {
 	}
 }
 
+// A conversion of meta.db that ends early has changed nothing, and the next start does away with what it left.
+func TestInterruptedConversionIsBegunAgain(t *testing.T) {
+	plain := smallConfig(t.TempDir(), oneStream(nil))
+	s := mustOpen(t, plain, Options{})
+	put(t, s, Entry{Changes: []Change{{"a", "k", []byte("v")}}})
+	mustClose(t, s)
+	left := filepath.Join(plain.Dir, "meta.db.convert")
+	for _, cfg := range []Config{plain, encrypted(plain, 1, newKeyFile(t))} {
+		b, err := os.ReadFile(filepath.Join(plain.Dir, "meta.db"))
+		if err == nil {
+			err = os.WriteFile(left, b[:len(b)/2], 0o640)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := mustOpen(t, cfg, Options{})
+		var got []string
+		if err := s.Load("a", func(key string, value []byte) error { got = append(got, key+"="+string(value)); return nil }); err != nil || len(got) != 1 || got[0] != "k=v" {
+			t.Errorf("%q %v", got, err)
+		}
+		mustClose(t, s)
+		if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("left behind: %v", err)
+		}
+	}
+}
+
 func TestEncryptionConfigIsChecked(t *testing.T) {
 	f := func(e EncryptionConfig, want string) {
 		t.Helper()

@@ -39,7 +39,14 @@ func (m *meta) unlock(keys *crypt.Keyring, readOnly bool) error {
 			return fmt.Errorf("%s: %w", m.path, err)
 		}
 	}
-	if readOnly || by == keys.Active() {
+	if readOnly {
+		return nil
+	}
+	// A conversion that was interrupted: it may hold in the clear what must not be.
+	if err := os.Remove(m.path + ".convert"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if by == keys.Active() {
 		return nil
 	}
 	if wrapped != nil && keys.Active() != 0 {
@@ -53,9 +60,6 @@ func (m *meta) unlock(keys *crypt.Keyring, readOnly bool) error {
 // convert writes meta.db again, encrypted or plain, and takes the new file. The old one is there until that is durable.
 func (m *meta) convert(keys *crypt.Keyring) error {
 	tmp := m.path + ".convert"
-	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
 	to, err := openMeta(tmp, false)
 	if err != nil {
 		return err
