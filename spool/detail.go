@@ -259,6 +259,9 @@ type ChangeListing struct {
 // be missing.
 func (s *Spool) InspectJournal(ctx context.Context, q JournalQuery) (JournalDetail, error) {
 	d, err := s.inspectJournal(ctx, q)
+	for try := 0; try < 3 && err != nil && ctx.Err() == nil; try++ { // a file was begun anew while it was read
+		d, err = s.inspectJournal(ctx, q)
+	}
 	d.Applied = uint64(s.journal.Stats().Released)
 	return d, err
 }

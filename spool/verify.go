@@ -299,6 +299,39 @@ func joined(err error) []error {
 	return []error{err}
 }
 
+// VerifySegment verifies a segment of the running spool, the active one up to what it holds now.
+func (s *Spool) VerifySegment(ctx context.Context, stream string, seq uint64) (VerifyResult, error) {
+	r := VerifyResult{Dir: s.cfg.Dir, Running: true, Skipped: []string{}, Findings: []Finding{}}
+	st := s.byName[stream]
+	if st == nil {
+		return r, unknownStream("verify", stream)
+	}
+	for _, f := range st.segments() {
+		if f.seq != seq {
+			continue
+		}
+		if ok, err := f.with(func(seg *segment.Segment) error { return verifySegment(ctx, seg, stream, seq, &r, &progress{}) }); ok {
+			return r, err
+		}
+	}
+	return r, fmt.Errorf("spool: verify %s: %w", segmentID(stream, seq), ErrUnknownSegment)
+}
+
+// Add takes over what another look has found.
+func (r *VerifyResult) Add(o VerifyResult) {
+	r.Segments += o.Segments
+	r.Batches += o.Batches
+	r.Records += o.Records
+	r.Bytes += o.Bytes
+	r.Findings = append(r.Findings, o.Findings...)
+}
+
+// SegmentOf is the stream and the number of the segment whose file has this path; false for other files.
+func SegmentOf(path string) (stream string, seq uint64, ok bool) {
+	seq, ok = parseSegmentName(filepath.Base(path))
+	return filepath.Base(filepath.Dir(path)), seq, ok
+}
+
 // VerifyRunning verifies what the files of a running spool allow: sealed segments. What the gateway has in use is skipped;
 // it checks each batch that it reads.
 func VerifyRunning(ctx context.Context, cfg Config, o VerifyOptions) (VerifyResult, error) {

@@ -236,6 +236,7 @@ func TestSpoolToolsOnARunningGateway(t *testing.T) {
 	f(exitOK, "SPACE", "inspect", "meta", admin)
 	f(exitOK, "payload 49", "dump", "default", admin)
 	f(exitOK, "in use, not checked", "verify")
+	f(exitOK, "nothing is damaged", "verify", admin)
 	f(exitFailed, "stop the gateway first", "repair", "--dry-run")
 	f(exitFailed, "stop the gateway first", "repair", "--yes")
 

@@ -90,6 +90,13 @@ func TestClientSeesWhatTheSpoolSays(t *testing.T) {
 	if len(m.Keys) != 1 {
 		t.Errorf("keys: %+v", m.Keys)
 	}
+	checked, err := c.VerifySegment(t.Context(), "plant", q.Sequence)
+	if err != nil || checked.Segments != 1 || checked.Records != 500 || len(checked.Findings) > 0 {
+		t.Errorf("verify: %+v %v", checked, err)
+	}
+	if _, err := c.VerifySegment(t.Context(), "plant", 99); err == nil {
+		t.Error("verified a segment that is not there")
+	}
 	dump := func(in spool.Inspector, q spool.DumpQuery) (lines []spool.DumpLine) {
 		t.Helper()
 		if _, err := in.Dump(t.Context(), q, func(i spool.DumpItem) error { lines = append(lines, i.Line()); return nil }); err != nil {

@@ -134,6 +134,14 @@ func (c *Client) InspectMeta(ctx context.Context, q spool.MetaQuery) (spool.Meta
 	return fetch[spool.MetaDetail](ctx, c, "/meta", url.Values(v))
 }
 
+// VerifySegment has the gateway verify a segment that it has in use.
+func (c *Client) VerifySegment(ctx context.Context, stream string, seq uint64) (spool.VerifyResult, error) {
+	v := values{}
+	v.text("stream", stream)
+	v.text("sequence", strconv.FormatUint(seq, 10))
+	return fetch[spool.VerifyResult](ctx, c, "/verify", url.Values(v))
+}
+
 // Dump implements spool.Inspector. It asks for page after page; what comes meanwhile is part of it.
 func (c *Client) Dump(ctx context.Context, q spool.DumpQuery, fn func(spool.DumpItem) error) (*spool.DumpPosition, error) {
 	left := q.Limit

@@ -48,9 +48,23 @@ func New(o Options) http.Handler {
 	mux.HandleFunc("GET /api/v1/spool/meta", s.answer(func(ctx context.Context, in spool.Inspector, q *query) (any, error) {
 		return ask(ctx, q, in.InspectMeta, spool.MetaQuery{Space: q.text("space"), After: q.text("after"), Limit: q.number("limit", 0)})
 	}))
+	mux.HandleFunc("GET /api/v1/spool/verify", s.answer(func(ctx context.Context, in spool.Inspector, q *query) (any, error) {
+		v, ok := in.(verifier)
+		if stream, seq := q.text("stream"), q.big("sequence"); q.err == nil && ok {
+			return v.VerifySegment(ctx, stream, seq)
+		}
+		return nil, errors.Join(q.err, errors.ErrUnsupported)
+	}))
 	mux.HandleFunc("GET /api/v1/spool/records", s.records)
 	return mux
 }
+
+// verifier is an Inspector that can verify a segment in use.
+type verifier interface {
+	VerifySegment(ctx context.Context, stream string, seq uint64) (spool.VerifyResult, error)
+}
+
+var _ verifier = (*spool.Spool)(nil)
 
 type server struct {
 	o     Options

@@ -100,7 +100,7 @@ func heldBy(f *os.File) error {
 	b := make([]byte, 16)
 	n, _ := f.ReadAt(b, 0)
 	pid, err := strconv.Atoi(strings.TrimSpace(string(b[:n])))
-	if err != nil {
+	if err != nil || errors.Is(unix.Kill(pid, 0), unix.ESRCH) { // who only reads leaves no process ID, and an old one may stand there
 		return ErrLocked
 	}
 	return fmt.Errorf("%w (%d)", ErrLocked, pid)
