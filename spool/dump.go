@@ -132,14 +132,20 @@ func (d *dumper) step(ctx context.Context, p *partition, o, end Offset) (Offset,
 		p.mu.RUnlock()
 		return d.take(p, recs, o, min(end, recs[len(recs)-1].Offset+1))
 	}
-	applied := p.applied
+	hole := p.applied
+	if hole <= o { // a loss of the journal: from here on memory has all that there is
+		hole = end
+		for _, c := range p.chunks {
+			if c.first > o {
+				hole = min(hole, c.first)
+				break
+			}
+		}
+	}
 	p.mu.RUnlock()
 	f, from := p.st.holder(p.num, o)
 	if f == nil {
-		if applied <= o {
-			return o, nil // it has just come into memory
-		}
-		return min(applied, end), d.lost(p, o, min(applied, end), false)
+		return min(hole, end), d.lost(p, o, min(hole, end), false)
 	}
 	if from > o {
 		return min(from, end), d.lost(p, o, min(from, end), false)

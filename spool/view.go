@@ -102,10 +102,16 @@ func (v *View) open(opts Options) error {
 		return err
 	}
 	r.settlePartitions()
+	told := make(map[*partition]int) // lost ranges that meta.db has, or that a segment was the finding of
+	for _, st := range s.streams {
+		for _, p := range st.parts {
+			told[p] = len(p.lost)
+		}
+	}
 	if err := v.readJournal(r); err != nil {
 		return err
 	}
-	v.settle(r)
+	v.settle(r, told)
 	return v.restoreCursors()
 }
 
@@ -416,16 +422,15 @@ func (v *View) overlay(b []byte) error {
 }
 
 // settle is what recovery does last: partitions that end below what meta.db knows go on from there.
-func (v *View) settle(r *recovery) {
+func (v *View) settle(r *recovery, told map[*partition]int) {
 	for _, st := range v.s.streams {
 		for _, p := range st.parts {
-			lost := len(p.lost)
 			if floor := r.floor[p]; p.end < floor {
 				r.jump(p, floor)
 			}
-			for _, l := range p.lost[min(lost, len(p.lost)):] {
+			for _, l := range p.lost[min(told[p], len(p.lost)):] {
 				v.found(Finding{
-					Severity: SeverityDamage, Path: v.s.path(), What: "records that meta.db knows are neither in segments nor in the journal",
+					Severity: SeverityDamage, Path: v.s.path(), What: "records are neither in segments nor in the journal",
 					NextStart: "readers see a gap (damaged)",
 				}.in(st.name, p.num, l.From, l.To))
 			}

@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -283,6 +284,32 @@ func TestDumpSelects(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(mustOpen(t, cfg, Options{}))
+}
+
+func TestDumpGoesOnBehindAFrameThatIsLost(t *testing.T) {
+	cfg := smallConfig(t.TempDir(), oneStream(nil))
+	s := mustOpen(t, cfg, Options{})
+	s.materialiseMu.Lock() // all of it stays in the journal
+	for i := range 30 {
+		put(t, s, Entry{Record: testRecord(i)})
+	}
+	left := abandonSpool(t, cfg)
+	s.materialiseMu.Unlock()
+	files, _ := filepath.Glob(filepath.Join(left.Dir, "journal", "*"))
+	for _, name := range files {
+		if b, _ := os.ReadFile(name); bytes.Contains(b, []byte("value 15")) {
+			flipIn(t, name, []byte("value 15"))
+		}
+	}
+	v := mustView(t, left)
+	items := dumpAll(t, v, DumpQuery{Stream: DefaultStream, Partition: -1})
+	if len(items) != 30 || items[15] != "default/0 gap 15..16 damaged" || items[29] != "default/0:29 value 29" {
+		t.Errorf("%q", items)
+	}
+	r, err := v.Verify(t.Context(), VerifyOptions{})
+	if found := strings.Join(findings(r, SeverityDamage), "\n"); err != nil || !strings.Contains(found, "(default/0 offsets 15..15)") {
+		t.Errorf("%v %s", err, found)
+	}
 }
 
 func TestDumpLineKeepsARecord(t *testing.T) {
