@@ -30,7 +30,7 @@ func blocks(text, language string) []string {
 }
 
 func TestReadmeConfigurationsLoad(t *testing.T) {
-	found := blocks(document(t, "README.md"), "yaml")
+	found := append(blocks(document(t, "README.md"), "yaml"), blocks(document(t, "docs/SPOOL.md"), "yaml")...)
 	if len(found) == 0 {
 		t.Fatal("README.md shows no configuration")
 	}
@@ -79,6 +79,28 @@ func TestReadmeCommandsExist(t *testing.T) {
 	}
 }
 
+// Every command line that the other documents name is one that exists.
+func TestDocumentsNameRealCommands(t *testing.T) {
+	seen := 0
+	for _, name := range []string{"docs/SPOOL.md", "docs/OPERATIONS.md"} {
+		for _, m := range regexp.MustCompile("`forebay ([^`|]*)`").FindAllStringSubmatch(document(t, name), -1) {
+			seen++
+			words := strings.Fields(strings.ReplaceAll(m[1], "'", ""))
+			cmd, rest, err := newRoot().Find(words)
+			if err != nil || cmd.Name() == "forebay" {
+				t.Errorf("%s: %q: no such command: %v", name, m[1], err)
+				continue
+			}
+			if err := cmd.ParseFlags(rest); err != nil {
+				t.Errorf("%s: %q: %v", name, m[1], err)
+			}
+		}
+	}
+	if seen < 8 {
+		t.Errorf("saw %d command lines: the test does not find them any more", seen)
+	}
+}
+
 // Every metric that a document names is one that the program has.
 func TestDocumentsNameRealMetrics(t *testing.T) {
 	var source strings.Builder
@@ -95,7 +117,7 @@ func TestDocumentsNameRealMetrics(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{"README.md", "docs/OPERATIONS.md", "docs/DESIGN.md"} {
+	for _, name := range []string{"README.md", "docs/OPERATIONS.md", "docs/DESIGN.md", "docs/SPOOL.md"} {
 		for _, m := range regexp.MustCompile(`\bforebay_(?:spool|mqtt|bridge|gateway)_([a-z_]+)\b`).FindAllStringSubmatch(document(t, name), -1) {
 			if s := source.String(); !strings.Contains(s, `"`+m[0]+`"`) && !strings.Contains(s, `"`+m[1]+`"`) {
 				t.Errorf("%s names the metric %s, which nothing registers", name, m[0])
@@ -106,7 +128,7 @@ func TestDocumentsNameRealMetrics(t *testing.T) {
 
 // What the documents link to is there.
 func TestDocumentsLinkToWhatIsThere(t *testing.T) {
-	for _, name := range []string{"README.md", "CONTRIBUTING.md", "docs/OPERATIONS.md", "docs/DESIGN.md"} {
+	for _, name := range []string{"README.md", "CONTRIBUTING.md", "docs/OPERATIONS.md", "docs/DESIGN.md", "docs/SPOOL.md"} {
 		for _, m := range regexp.MustCompile(`\]\(([^)#:]+)\)`).FindAllStringSubmatch(document(t, name), -1) {
 			if _, err := os.Stat(filepath.Join("..", "..", filepath.Dir(name), m[1])); err != nil {
 				t.Errorf("%s: %v", name, err)
