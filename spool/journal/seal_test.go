@@ -167,7 +167,9 @@ func TestEncryptionIsTurnedOnAndOff(t *testing.T) {
 	var all []string
 	for round, mode := range []Sealer{nil, s, &aesSealer{t: t, off: true, used: s.used}, s, s} {
 		withSealer(t, mode)
-		j := openOn(t, d, small())
+		cfg := small()
+		cfg.Files = 8 // nothing is released
+		j := openOn(t, d, cfg)
 		got, lost := contents(t, j, 0)
 		want(t, got, 1, all...)
 		if lost != nil {
