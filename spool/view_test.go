@@ -312,6 +312,39 @@ func TestDumpGoesOnBehindAFrameThatIsLost(t *testing.T) {
 	}
 }
 
+// What the index does not name is not read: its damage does not show.
+func TestDumpReadsOnlyWhatTheIndexNames(t *testing.T) {
+	cfg := smallConfig(t.TempDir(), oneStream(nil))
+	cfg.Segment.Codec = "none"
+	s := mustOpen(t, cfg, Options{})
+	for _, who := range []string{"a", "b"} {
+		for i := range 20 {
+			r := &Record{Topic: "topic/" + who, ClientID: "client-" + who, Payload: fmt.Appendf(nil, "value of %s %d", who, i)}
+			put(t, s, Entry{Record: r})
+		}
+		if err := s.materialise(true); err != nil { // a batch of its own
+			t.Fatal(err)
+		}
+	}
+	rollAll(t, s)
+	mustClose(t, s)
+	flipIn(t, filepath.Join(cfg.Dir, "seg", DefaultStream, segmentName(1)), []byte("value of a 10"))
+	v := mustView(t, cfg)
+	f := func(q DumpQuery, wantItems int, wantGap bool) {
+		t.Helper()
+		q.Stream, q.Partition = DefaultStream, -1
+		items := dumpAll(t, v, q)
+		if gap := strings.Contains(strings.Join(items, " "), "gap"); len(items) != wantItems || gap != wantGap {
+			t.Errorf("%+v: %d items, a gap: %v", q, len(items), gap)
+		}
+	}
+	f(DumpQuery{}, 21, true)
+	f(DumpQuery{Filter: "topic/b"}, 20, false)
+	f(DumpQuery{Client: "client-b"}, 20, false)
+	f(DumpQuery{Client: "client-b", Filter: "topic/a"}, 0, false)
+	f(DumpQuery{Filter: "topic/a"}, 1, true)
+}
+
 func TestDumpLineKeepsARecord(t *testing.T) {
 	f := func(r Record) {
 		t.Helper()
