@@ -40,10 +40,13 @@ type Bridge struct {
 	routes     []*route
 	feeders    []*feeder
 	cursors    []Cursor
+	dead       *DeadLetters  // nil when there are none
+	redriving  chan struct{} // holds one while a redrive runs
 	saveC      chan struct{}
 
 	feeding sync.WaitGroup // feeders and catch-up
 	saving  sync.WaitGroup
+	asked   sync.WaitGroup // work that somebody asked for
 
 	mu          sync.Mutex
 	started     bool
@@ -62,7 +65,8 @@ func New(cfg Config, opts Options) (*Bridge, error) {
 	}
 	b := &Bridge{
 		cfg: cfg, source: opts.Log, log: opts.Logger, registerer: opts.Registerer, now: opts.Now,
-		saveC: make(chan struct{}, 1), closed: make(chan struct{}), stopFeeding: func() {}, stopSaving: func() {},
+		redriving: make(chan struct{}, 1),
+		saveC:     make(chan struct{}, 1), closed: make(chan struct{}), stopFeeding: func() {}, stopSaving: func() {},
 	}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
@@ -85,7 +89,7 @@ func (b *Bridge) open(opts Options) error {
 	for _, s := range b.source.Streams() {
 		streams[s.Name] = s.Partitions
 	}
-	if d := b.cfg.DeadLetterStream; d != "" && streams[d] == 0 {
+	if d := b.cfg.deadLetters(); d != "" && streams[d] == 0 {
 		return fmt.Errorf("dead_letter_stream: unknown stream %q; list it under spool.streams", d)
 	}
 	for i, r := range b.cfg.Routes {
@@ -113,8 +117,24 @@ func (b *Bridge) open(opts Options) error {
 			return err
 		}
 	}
+	if err := b.openDeadLetters(); err != nil {
+		return err
+	}
 	return b.registerer.Register(collector{b})
 }
+
+// enter begins work that Close waits for, false when the bridge is closing.
+func (b *Bridge) enter() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closing {
+		return false
+	}
+	b.asked.Add(1)
+	return true
+}
+
+func (b *Bridge) leave() { b.asked.Done() }
 
 func (b *Bridge) openRoute(rc RouteConfig, gatewayID string, streams map[string]int) error {
 	if rc.Upstream == EmbeddedUpstream && rc.CreateTopics == nil {
@@ -124,6 +144,7 @@ func (b *Bridge) openRoute(rc RouteConfig, gatewayID string, streams map[string]
 	if err != nil {
 		return err
 	}
+	r.dead = rc.Stream == b.cfg.deadLetters()
 	for _, u := range b.upstreams {
 		if u.Name() == rc.Upstream {
 			r.up = u
@@ -144,7 +165,7 @@ func (b *Bridge) openRoute(rc RouteConfig, gatewayID string, streams map[string]
 	}
 	feeders := make(map[int]*feeder)
 	for p := range streams[rc.Stream] {
-		feeders[p] = newFeeder(r, p, b.source, cursor, keep, b.cfg.DeadLetterStream, b.saveC, b.log)
+		feeders[p] = newFeeder(b, r, p, cursor, keep)
 		b.feeders = append(b.feeders, feeders[p])
 	}
 	b.routes = append(b.routes, r)
@@ -206,6 +227,7 @@ func (b *Bridge) Close(ctx context.Context) error {
 		b.log.Warn("closed with records in the air; they are sent again after the next start", "records", left)
 	}
 	b.shutUpstreams() // flights without an outcome come back now
+	b.asked.Wait()
 	for _, f := range b.feeders {
 		f.part()
 	}

@@ -22,8 +22,10 @@ type Config struct {
 	// Which records go where.
 	Routes []RouteConfig `yaml:"routes"`
 
-	// Stream of the spool that takes records which Kafka will never accept; it has to be listed under spool.streams, without
-	// filters. Without one such a record holds its lane, and health says so.
+	// Stream of the spool that takes records which Kafka will never accept. It is made with one partition unless spool.streams
+	// lists it, then without filters; what is in it stays until it is redriven or purged (forebay deadletter), and retention
+	// begins then. A route may read it, to copy dead letters to a Kafka topic. With none such a record holds its lane, and
+	// health says so.
 	DeadLetterStream string `yaml:"dead_letter_stream"`
 }
 
@@ -73,10 +75,23 @@ const (
 	FromEnd       = "end"
 
 	DefaultMaxTopics = 1000
+
+	DefaultDeadLetterStream = "deadletter"
+	NoDeadLetters           = "none"
 )
 
 // DefaultConfig is the configuration of an empty file: no upstream, no route.
-func DefaultConfig() Config { return Config{Embedded: embedded.DefaultConfig()} }
+func DefaultConfig() Config {
+	return Config{Embedded: embedded.DefaultConfig(), DeadLetterStream: DefaultDeadLetterStream}
+}
+
+// deadLetters is the dead-letter stream, empty when there is none, as without routes.
+func (c Config) deadLetters() string {
+	if c.DeadLetterStream == NoDeadLetters || len(c.Routes) == 0 {
+		return ""
+	}
+	return c.DeadLetterStream
+}
 
 // WithDefaults fills what a route's entry left out. only is the name of the upstream if there is just one.
 func (c RouteConfig) WithDefaults(only string) RouteConfig {
@@ -149,9 +164,12 @@ func (c Config) Validate() error {
 		seen[r.Name] = i
 		r = r.WithDefaults(c.onlyUpstream())
 		r.validate(names, func(format string, args ...any) { fault(key+format, args...) })
-		if r.Stream == c.DeadLetterStream {
-			fault("%s.stream: %q is the dead_letter_stream: its own dead letters would come round for ever", key, r.Stream)
-		}
+	}
+	switch d := c.deadLetters(); {
+	case d == spool.DefaultStream:
+		fault("dead_letter_stream: %q takes records of devices; want another one, or none", d)
+	case d != "" && !kafka.ValidName(d):
+		fault("dead_letter_stream: %q is not 1 to 64 of a-z, 0-9, - and _, starting with a letter or digit", d)
 	}
 	return errors.Join(errs...)
 }

@@ -54,7 +54,7 @@ func TestConfigFaultsNameTheKey(t *testing.T) {
 	f("routes[0].create_topics.configs[0]: \"x\" is not key=value", func(c *Config) {
 		c.Routes[0].CreateTopics = &kafka.Create{Partitions: 1, Configs: []string{"x"}}
 	})
-	f("routes[0].stream: \"default\" is the dead_letter_stream", func(c *Config) { c.DeadLetterStream = "default" })
+	f("dead_letter_stream: \"default\" takes records of devices", func(c *Config) { c.DeadLetterStream = "default" })
 }
 
 func TestBrokersAreSplitAtCommas(t *testing.T) {

@@ -228,11 +228,12 @@ func TestPoisonBecomesADeadLetter(t *testing.T) {
 		if len(dead) != 5 || r.b.Stats()[0].DeadLettered != 5 {
 			t.Fatalf("%d dead letters, want 5", len(dead))
 		}
-		got := fmt.Sprint(dead[0].Properties.User)
-		for _, want := range []string{"{x y}", "{forebay.route all}", "{forebay.reason too_large}", "{forebay.kafka_topic telemetry}", "{forebay.id gw1/default/1/800}"} {
-			if !strings.Contains(got, want) {
-				t.Errorf("dead letter has %v, want %s in it", got, want)
-			}
+		rec, meta, err := splitDead(&dead[0])
+		if err != nil || rec.Topic != "a" || rec.Offset != 800 || fmt.Sprint(rec.Properties.User) != "[{x y}]" {
+			t.Errorf("%+v, %v, want the record as it was", rec, err)
+		}
+		if meta.Route != "all" || meta.Reason != "too_large" || meta.KafkaTopic != "telemetry" || meta.ID != "gw1/default/1/800" || meta.Attempts < 1 {
+			t.Errorf("dead letter says %+v", meta)
 		}
 		if h := r.b.Health()[0]; h.State != Idle {
 			t.Errorf("health %+v, want idle", h)

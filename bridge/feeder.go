@@ -22,6 +22,7 @@ type feeder struct {
 	cursor      Cursor // where the tail goes on
 	keep        Cursor // what retention has to leave: the cursor, or a detached lane that is behind it
 	deadLetters string // stream; empty when there is none
+	wall        func() time.Time
 
 	wakeC  chan struct{} // the tail: something may have changed
 	catchC chan struct{} // the catch-up: the same
@@ -56,10 +57,10 @@ const (
 	readPause       = time.Second
 )
 
-func newFeeder(r *route, partition int, source Log, cursor, keep Cursor, deadLetters string, saveC chan struct{}, log *slog.Logger) *feeder {
+func newFeeder(b *Bridge, r *route, partition int, cursor, keep Cursor) *feeder {
 	f := &feeder{
-		r: r, partition: partition, source: source, cursor: cursor, keep: keep, deadLetters: deadLetters, saveC: saveC,
-		log:     log.With("route", r.cfg.Name, "partition", partition),
+		r: r, partition: partition, source: b.source, cursor: cursor, keep: keep, deadLetters: b.cfg.deadLetters(), saveC: b.saveC, wall: b.now,
+		log:     b.log.With("route", r.cfg.Name, "partition", partition),
 		wakeC:   make(chan struct{}, 1),
 		catchC:  make(chan struct{}, 1),
 		outlets: make(map[string]*outlet),
@@ -138,7 +139,7 @@ func (f *feeder) take(ctx context.Context, b spool.Batch) error {
 	}
 	f.r.counts.expired.Add(uint64(b.Expired))
 	for i := range b.Records {
-		rec := &b.Records[i]
+		rec := f.r.record(&b.Records[i])
 		if rec.Offset < f.pos {
 			continue
 		}

@@ -35,6 +35,7 @@ type lane struct {
 	verdict   kafka.Verdict
 	held      bool // by a fault or by poison: somebody has to act
 	heldSince time.Time
+	attempts  int  // of the record at next
 	poison    bool // the record at next is poison and waits to become a dead letter
 	notBefore time.Time
 	timer     *time.Timer
@@ -234,6 +235,7 @@ func (l *lane) hold(rest []kafka.Message, v kafka.Verdict, now time.Time) {
 // again now and then: the topic's limits may have been changed.
 func (l *lane) poisoned(rest []kafka.Message, v kafka.Verdict, now time.Time) {
 	if l.f.deadLetters != "" {
+		l.attempts = rest[0].Attempts()
 		l.giveBack(rest)
 		l.poison = true
 		return
@@ -241,7 +243,7 @@ func (l *lane) poisoned(rest []kafka.Message, v kafka.Verdict, now time.Time) {
 	if v.Hint != "" {
 		v.Hint += "; or "
 	}
-	v.Hint += "set dead_letter_stream, which takes such records"
+	v.Hint += "set bridge.dead_letter_stream, which takes such records"
 	l.verdict = v
 	l.hold(rest, v, now)
 	l.retryIn(maxFault)

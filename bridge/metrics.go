@@ -69,6 +69,9 @@ var (
 	descSkipped   = desc("skipped_records_total", "Records that no filter of the route takes.", "route")
 	descExpired   = desc("expired_records_total", "Records left out because their time was over before they were sent.", "route")
 	descDead      = desc("dead_letters_total", "Records that Kafka will not take and that are in the dead-letter stream.", "route")
+	descRedriven  = desc("dead_letters_redriven_total", "Dead letters that Kafka took when they were sent again.", "route")
+	descPurged    = desc("dead_letters_purged_total", "Dead letters that were given up.", "route")
+	descWaiting   = desc("dead_letters", "Dead letters that nobody has dealt with yet.")
 	descGaps      = desc("gap_offsets_total", "Offsets that were gone before the route came to them.", "route", "reason")
 	descDetaches  = desc("lane_detaches_total", "Times a lane was left to the catch-up because it held the others.", "route")
 	descDetached  = desc("detached_lanes", "Lanes that catch up on their own.", "route")
@@ -89,7 +92,7 @@ var (
 // Describe implements prometheus.Collector.
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descSent, descSentBytes, descRetried, descErrors, descSkipped, descExpired, descDead, descGaps, descDetaches, descDetached,
+		descSent, descSentBytes, descRetried, descErrors, descSkipped, descExpired, descDead, descRedriven, descPurged, descWaiting, descGaps, descDetaches, descDetached,
 		descHeld, descLag, descLagTime, descInFlight, descBuffered, descStuck, descUp, descConnErrs, descRebuilds, descTorn, descThrottle,
 	} {
 		ch <- d
@@ -131,6 +134,14 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(descInFlight, float64(s.InFlight), s.Route)
 		gauge(descBuffered, float64(s.BufferedBytes), s.Route)
 		gauge(descStuck, stuck[s.Route], s.Route)
+	}
+	if d := c.b.dead; d != nil {
+		for _, r := range c.b.routes {
+			redriven, purged := d.counted(r.cfg.Name)
+			counter(descRedriven, float64(redriven), r.cfg.Name)
+			counter(descPurged, float64(purged), r.cfg.Name)
+		}
+		gauge(descWaiting, float64(d.Waiting()))
 	}
 	for _, u := range c.b.upstreams {
 		s := u.Status()

@@ -2,6 +2,8 @@ package bridge
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"strconv"
 	"strings"
@@ -25,7 +27,14 @@ const saveEvery = 100 * time.Millisecond
 
 const maxPartitions = 1 << 20 // of a Kafka topic: a damaged number cannot make us allocate more
 
-func space(route string) string { return "bridge/" + route }
+func space(route string) string {
+	const longest = 64 - len("bridge/") // of the spool's spaces
+	if len(route) > longest {
+		sum := sha256.Sum256([]byte(route))
+		route = route[:longest-17] + "/" + hex.EncodeToString(sum[:8]) // no route has a / in its name
+	}
+	return "bridge/" + route
+}
 
 func (l *lane) key() string {
 	return fmt.Sprintf("%d/%s/%d", l.f.partition, l.out.topic.Name, l.partition)

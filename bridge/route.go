@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -19,6 +20,7 @@ type route struct {
 	key       keySource
 	gatewayID string
 	up        *upstream
+	dead      bool // it reads the dead-letter stream
 	counts    counts
 
 	mu       sync.Mutex
@@ -112,6 +114,23 @@ func (r *route) id(rec *spool.Record) string {
 	return fmt.Sprintf("%s/%s/%d/%d", r.gatewayID, r.cfg.Stream, rec.Partition, rec.Offset)
 }
 
+// record is rec as the route looks at it: a dead letter as the record that it was, at its place among the dead letters, with
+// what is known about it as its last user property.
+func (r *route) record(rec *spool.Record) *spool.Record {
+	if !r.dead {
+		return rec
+	}
+	was, _, err := splitDead(rec)
+	if err != nil {
+		return rec
+	}
+	was.Partition, was.Offset, was.ExpiresAt = rec.Partition, rec.Offset, 0
+	props := *was.Properties
+	props.User = append(props.User, rec.Properties.User[len(rec.Properties.User)-1])
+	was.Properties = &props
+	return was
+}
+
 // matches reports whether the route takes records of an MQTT topic.
 func (r *route) matches(topic string) bool {
 	for _, f := range r.cfg.Filters {
@@ -189,12 +208,12 @@ func (r *route) message(rec *spool.Record) kafka.Message {
 	buf = strconv.AppendUint(buf, uint64(rec.Offset), 10)
 	m.AddHeader(headerID, buf[n:])
 	if rec.Properties != nil {
-		addProperties(&m, rec.Properties)
+		addProperties(&m, rec.Properties, r.dead)
 	}
 	return m
 }
 
-func addProperties(m *kafka.Message, p *spool.Properties) {
+func addProperties(m *kafka.Message, p *spool.Properties, dead bool) {
 	if p.HasPayloadFormat {
 		m.AddHeader(headerPayloadFormat, strconv.AppendUint(nil, uint64(p.PayloadFormat), 10))
 	}
@@ -207,8 +226,13 @@ func addProperties(m *kafka.Message, p *spool.Properties) {
 	if p.CorrelationData != nil {
 		m.AddHeader(headerCorrelation, p.CorrelationData)
 	}
-	for _, u := range p.User {
+	for i, u := range p.User {
 		name := u.Name
+		var meta deadMeta
+		if dead && i == len(p.User)-1 && name == deadMetaProperty && json.Unmarshal([]byte(u.Value), &meta) == nil {
+			addDeadHeaders(m, &meta)
+			continue
+		}
 		if reserved(name) {
 			name = userPrefix + name
 		}

@@ -187,7 +187,7 @@ func TestRealSpoolKeepsADeadLetter(t *testing.T) {
 	}
 	defer r.Close()
 	b, ok, err := r.TryNext()
-	if err != nil || !ok || len(b.Records) != 1 || len(b.Records[0].Payload) != 1200<<10 || b.Records[0].Topic != "l0/x" {
+	if err != nil || !ok || len(b.Records) != 1 || len(b.Records[0].Payload) != 1200<<10 || b.Records[0].Topic != "$forebay/deadletter/all" {
 		t.Errorf("dead letters %v %v, want the one record", ok, err)
 	}
 	e.close()

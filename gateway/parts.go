@@ -35,7 +35,7 @@ func (g *Gateway) adminPart(log *slog.Logger) part {
 				return err
 			}
 			server = admin.New(g.cfg.Admin, admin.Options{
-				Logger: log, Gatherer: g.reg, Health: g.Health, API: api.New(api.Options{Token: token, Spool: g.inspector}),
+				Logger: log, Gatherer: g.reg, Health: g.Health, API: api.New(api.Options{Token: token, Spool: g.inspector, Bridge: g.routes}),
 			})
 			g.put(func() { g.admin = server })
 			return server.Listen()
@@ -67,6 +67,13 @@ func (g *Gateway) inspector() spool.Inspector {
 		return nil
 	}
 	return g.spool
+}
+
+// routes is the bridge for those who look into it.
+func (g *Gateway) routes() *bridge.Bridge {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.bridge
 }
 
 func (g *Gateway) spoolPart(log *slog.Logger) part {

@@ -134,6 +134,7 @@ func (c *Client) ship(ctx context.Context) {
 			for i := from[n]; i < f.to; i++ {
 				m := &f.Messages[i]
 				m.acked = false
+				m.attempts++
 				m.rec.Topic, m.rec.Partition = f.Topic.Name, f.Partition
 				// Its context is never cancelled: a record's outcome is either known or waited for.
 				producer.Produce(context.Background(), &m.rec, f.outcome)

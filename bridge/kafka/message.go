@@ -15,6 +15,7 @@ type Message struct {
 	received time.Time
 	size     int
 	acked    bool
+	attempts int
 }
 
 // messageOverhead is what a record costs beside its bytes: the structures here and in the producer, and its framing.
@@ -42,6 +43,9 @@ func (m *Message) AddHeader(key string, value []byte) {
 
 // Size is what the message takes in memory, about.
 func (m *Message) Size() int { return m.size }
+
+// Attempts is how many times the message was sent.
+func (m *Message) Attempts() int { return m.attempts }
 
 // Received is the message's timestamp.
 func (m *Message) Received() time.Time { return m.received }

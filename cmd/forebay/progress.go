@@ -57,6 +57,24 @@ func (b *bar) show(done, total int64, what string) {
 	fmt.Fprintf(b.w, "\r\x1b[K%s", line)
 }
 
+// count is show for work whose end is not known.
+func (b *bar) count(line string) {
+	every := lineEvery
+	if b.terminal {
+		every = barEvery
+	}
+	if time.Since(b.shown) < every {
+		return
+	}
+	b.shown = time.Now()
+	if !b.terminal {
+		fmt.Fprintln(b.w, line)
+		return
+	}
+	b.used = true
+	fmt.Fprintf(b.w, "\r\x1b[K%s", line[:min(len(line), b.width-1)])
+}
+
 const barCells = 24
 
 func (b *bar) line(done, total int64, what string, took time.Duration) string {

@@ -46,6 +46,12 @@ const patience = 60 * time.Second
 // serveChild starts forebay serve on free ports with a directory of its own.
 func serveChild(t *testing.T, dir string, args ...string) *child {
 	t.Helper()
+	return serveWith(t, dir, "", args...)
+}
+
+// serveWith is serveChild with more configuration.
+func serveWith(t *testing.T, dir, more string, args ...string) *child {
+	t.Helper()
 	config := filepath.Join(dir, "forebay.yaml")
 	text := fmt.Sprintf(`
 gateway: {data_dir: %q, stop_timeout: 20s}
@@ -60,7 +66,7 @@ spool:
   min_free: 0
   journal: {file_size: 1MiB}
   segment: {max_size: 4MiB}
-`, filepath.Join(dir, "data"))
+`, filepath.Join(dir, "data")) + more
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -30,15 +30,20 @@ var direct = &http.Client{Transport: &http.Transport{Proxy: nil, IdleConnTimeout
 // ErrRefused means that the gateway does not take the token.
 var ErrRefused = errors.New("the gateway refuses the token")
 
-// get asks once, and again while the gateway is busy with others. The caller closes the body.
+// get asks about the spool.
 func (c *Client) get(ctx context.Context, path string, q url.Values) (io.ReadCloser, error) {
+	return c.do(ctx, http.MethodGet, "/spool"+path, q)
+}
+
+// do asks once, and again while the gateway is busy with others. The caller closes the body.
+func (c *Client) do(ctx context.Context, method, path string, q url.Values) (io.ReadCloser, error) {
 	h := c.HTTP
 	if h == nil {
 		h = direct
 	}
-	u := url.URL{Scheme: "http", Host: c.Address, Path: "/api/v1/spool" + path, RawQuery: q.Encode()}
+	u := url.URL{Scheme: "http", Host: c.Address, Path: "/api/v1" + path, RawQuery: q.Encode()}
 	for try := 0; ; try++ {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+		req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
 		if err != nil {
 			return nil, err
 		}
@@ -82,7 +87,11 @@ func told(r *http.Response) error {
 }
 
 func fetch[A any](ctx context.Context, c *Client, path string, q url.Values) (a A, err error) {
-	body, err := c.get(ctx, path, q)
+	return call[A](ctx, c, http.MethodGet, "/spool"+path, q)
+}
+
+func call[A any](ctx context.Context, c *Client, method, path string, q url.Values) (a A, err error) {
+	body, err := c.do(ctx, method, path, q)
 	if err != nil {
 		return a, err
 	}

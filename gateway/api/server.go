@@ -12,13 +12,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/forebay-gateway/forebay/bridge"
 	"github.com/forebay-gateway/forebay/spool"
 )
 
 // Options are what the program wires.
 type Options struct {
-	Token string                 // what Authorization: Bearer must carry; without one nobody is answered
-	Spool func() spool.Inspector // nil while there is none
+	Token  string                 // what Authorization: Bearer must carry; without one nobody is answered
+	Spool  func() spool.Inspector // nil while there is none
+	Bridge func() *bridge.Bridge  // nil while there is none
 }
 
 const (
@@ -56,6 +58,7 @@ func New(o Options) http.Handler {
 		return nil, errors.Join(q.err, errors.ErrUnsupported)
 	}))
 	mux.HandleFunc("GET /api/v1/spool/records", s.records)
+	s.deadLetters(mux)
 	return mux
 }
 
@@ -76,25 +79,34 @@ type fault struct {
 	Error string `json:"error"`
 }
 
-// enter lets a request in, or answers it.
+// enter lets a request for the spool in, or answers it.
 func (s *server) enter(w http.ResponseWriter, r *http.Request) (in spool.Inspector, leave func(), ok bool) {
+	if leave, ok = s.admit(w, r); !ok {
+		return nil, nil, false
+	}
+	if in = s.o.Spool(); in == nil {
+		leave()
+		write(w, http.StatusServiceUnavailable, fault{"the spool is not open: see /readyz"})
+		return nil, nil, false
+	}
+	return in, leave, true
+}
+
+// admit lets a request in, or answers it.
+func (s *server) admit(w http.ResponseWriter, r *http.Request) (leave func(), ok bool) {
 	token, has := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if s.o.Token == "" || !has || subtle.ConstantTimeCompare([]byte(token), []byte(s.o.Token)) != 1 {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		write(w, http.StatusUnauthorized, fault{"want the token of the file admin_token in gateway.data_dir as Authorization: Bearer"})
-		return nil, nil, false
-	}
-	if in = s.o.Spool(); in == nil {
-		write(w, http.StatusServiceUnavailable, fault{"the spool is not open: see /readyz"})
-		return nil, nil, false
+		return nil, false
 	}
 	select {
 	case s.slots <- struct{}{}:
-		return in, func() { <-s.slots }, true
+		return func() { <-s.slots }, true
 	default:
 		w.Header().Set("Retry-After", "1")
 		write(w, http.StatusServiceUnavailable, fault{"other requests are running"})
-		return nil, nil, false
+		return nil, false
 	}
 }
 
@@ -173,9 +185,12 @@ func statusOf(err error) int {
 	switch {
 	case errors.Is(err, errQuery), errors.Is(err, spool.ErrInvalid):
 		return http.StatusBadRequest
-	case errors.Is(err, spool.ErrUnknownStream), errors.Is(err, spool.ErrUnknownSegment):
+	case errors.Is(err, spool.ErrUnknownStream), errors.Is(err, spool.ErrUnknownSegment),
+		errors.Is(err, bridge.ErrNoDeadLetters), errors.Is(err, bridge.ErrUnknownDeadLetter):
 		return http.StatusNotFound
-	case errors.Is(err, spool.ErrClosed), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, bridge.ErrBusy):
+		return http.StatusConflict
+	case errors.Is(err, bridge.ErrClosed), errors.Is(err, spool.ErrClosed), errors.Is(err, context.DeadlineExceeded):
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusInternalServerError

@@ -94,12 +94,16 @@ func (c Config) Validate() error {
 // validateStreams checks what the bridge says about streams: it does not know the spool's configuration.
 func (c Config) validateStreams() error {
 	names := []string{spool.DefaultStream}
-	noFilters := map[string]bool{}
-	for _, s := range c.Spool.Streams {
-		if s.Name != spool.DefaultStream {
-			names = append(names, s.Name)
-			noFilters[s.Name] = len(s.Filters) == 0
+	listed := map[string]spool.StreamConfig{}
+	for i, st := range c.Spool.Streams {
+		if st.Name != spool.DefaultStream {
+			names = append(names, st.Name)
 		}
+		listed[st.Name] = c.Spool.Streams[i]
+	}
+	dead := c.Bridge.DeadLetterStream
+	if _, ok := listed[dead]; !ok && c.keepsDeadLetters() {
+		names = append(names, dead)
 	}
 	var errs []error
 	known := func(key, name string) bool {
@@ -118,8 +122,13 @@ func (c Config) validateStreams() error {
 			known(fmt.Sprintf("bridge.routes[%d].stream", i), r.Stream)
 		}
 	}
-	if name := c.Bridge.DeadLetterStream; name != "" && known("bridge.dead_letter_stream", name) && !noFilters[name] {
-		errs = append(errs, fmt.Errorf("bridge.dead_letter_stream: stream %q takes records of devices; want one without filters", name))
+	if st, ok := listed[dead]; ok && c.keepsDeadLetters() {
+		if len(st.Filters) > 0 {
+			errs = append(errs, fmt.Errorf("bridge.dead_letter_stream: stream %q takes records of devices; want one without filters", dead))
+		}
+		if st.WhenFull == spool.FullDropNew || st.WhenFull == spool.FullDropOldest {
+			errs = append(errs, fmt.Errorf("bridge.dead_letter_stream: stream %q drops records when it is full (when_full); a dead letter must not be lost", dead))
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -149,12 +158,28 @@ func (c Config) validateAddresses() error {
 	return errors.Join(errs...)
 }
 
-// Resolved is c with everything filled in that follows from something else: the directories below gateway.data_dir.
+// keepsDeadLetters reports whether there is a dead-letter stream.
+func (c Config) keepsDeadLetters() bool {
+	name := c.Bridge.DeadLetterStream
+	return len(c.Bridge.Routes) > 0 && name != "" && name != bridge.NoDeadLetters
+}
+
+// Resolved is c with everything filled in that follows from something else: the directories below gateway.data_dir, and the
+// stream of dead letters. Twice is fine.
 func (c Config) Resolved() Config {
+	name := c.Bridge.DeadLetterStream
+	if c.keepsDeadLetters() && !slices.ContainsFunc(c.Spool.Streams, func(s spool.StreamConfig) bool { return s.Name == name }) {
+		dead := spool.DefaultStreamConfig(name)
+		dead.Partitions, dead.Retention = 1, deadLetterRetention
+		c.Spool.Streams = append(slices.Clip(c.Spool.Streams), dead)
+	}
 	c.Spool.Dir = cmp.Or(c.Spool.Dir, filepath.Join(c.Gateway.DataDir, "spool"))
 	c.Bridge.Embedded.Dir = cmp.Or(c.Bridge.Embedded.Dir, filepath.Join(c.Gateway.DataDir, "embedded-kafka"))
 	return c
 }
+
+// deadLetterRetention is for dead letters that have been dealt with; the others stay.
+const deadLetterRetention = 30 * 24 * unit.Hour
 
 var gatewayID = regexp.MustCompile(`^[A-Za-z0-9._-]{0,64}$`)
 

@@ -1,0 +1,184 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/forebay-gateway/forebay/bridge/kafka"
+)
+
+// headerRedrive marks a record that was a dead letter: its value is when it was sent again. Its place is not that of its
+// time: what came behind it has gone before.
+const headerRedrive = "forebay.redrive"
+
+// How a redrive goes on.
+const (
+	maxRedrive      = 200              // dead letters of a page
+	redriveWait     = 15 * time.Second // for the outcome of a page; who asks waits for it
+	redriveTopic    = 3 * time.Second  // for a Kafka topic to be known
+	redriveLook     = 20 * time.Millisecond
+	maxRedriveBytes = 16 << 20 // of a page in memory
+)
+
+// ErrBusy means that the same is under way already.
+var ErrBusy = errors.New("another redrive is running")
+
+// Redrive sends the dead letters of a page through their routes again, as the routes are now: with their own time, ID and
+// headers, and one header more. What Kafka has taken is no dead letter any more; what it refuses again stays one. Each goes
+// alone, so that one tells nothing about another. With dry it only counts them.
+func (d *DeadLetters) Redrive(ctx context.Context, q DeadLetterQuery, dry bool) (DeadLetterWork, error) {
+	w := DeadLetterWork{DryRun: dry, Failed: []DeadLetterFailed{}}
+	if !dry {
+		if q.Limit <= 0 || q.Limit > maxRedrive {
+			q.Limit = maxRedrive
+		}
+		select {
+		case d.b.redriving <- struct{}{}:
+		default:
+			return w, ErrBusy
+		}
+	}
+	var chosen []DeadLetter
+	bytes := 0
+	next, err := d.scan(ctx, q, func(l DeadLetter) {
+		if bytes += l.Bytes; dry || bytes > maxRedriveBytes && len(chosen) > 0 {
+			l.rec = nil // read it again when its turn comes
+		}
+		chosen = append(chosen, l)
+	})
+	w.Selected, w.Next = len(chosen), next
+	if err != nil || dry || len(chosen) == 0 {
+		if !dry {
+			<-d.b.redriving
+		}
+		return w, err
+	}
+	for i, l := range chosen {
+		if l.rec == nil {
+			chosen, w.Selected, w.Next = chosen[:i], i, l.ID
+			break
+		}
+	}
+	if !d.b.enter() {
+		<-d.b.redriving
+		return w, ErrClosed
+	}
+	result := make(chan DeadLetterWork, 1)
+	go func() { // it goes on when who asked has gone: what is in the air has an outcome
+		defer d.b.leave()
+		defer func() { <-d.b.redriving }()
+		result <- d.redrive(w, chosen)
+	}()
+	ctx, cancel := context.WithTimeout(ctx, redriveWait)
+	defer cancel()
+	select {
+	case w := <-result:
+		return w, nil
+	case <-ctx.Done():
+		return w, fmt.Errorf("redrive of %d dead letters goes on; those that Kafka takes are marked: %w", len(chosen), ctx.Err())
+	}
+}
+
+// redrive sends dead letters and waits for the outcome of each.
+func (d *DeadLetters) redrive(w DeadLetterWork, letters []DeadLetter) DeadLetterWork {
+	type outcome struct {
+		i   int
+		res kafka.Result
+	}
+	outcomes := make(chan outcome, len(letters))
+	fail := func(l *DeadLetter, reason string, err error) {
+		f := DeadLetterFailed{ID: l.ID, Route: l.Route, Reason: reason}
+		if err != nil {
+			f.Error = err.Error()
+		}
+		w.Failed = append(w.Failed, f)
+	}
+	sent := 0
+	unusable := make(map[string]error) // Kafka topics: waiting for one is enough
+	at := d.b.now().UTC().AppendFormat(nil, time.RFC3339Nano)
+	for i := range letters {
+		l := &letters[i]
+		r, topic, err := d.destination(l, unusable)
+		if err != nil {
+			fail(l, "route", err)
+			continue
+		}
+		defer r.up.Release(topic)
+		n := topic.Status().Partitions
+		m := r.message(l.rec)
+		m.AddHeader(headerRedrive, at)
+		sent++
+		r.up.Ship(&kafka.Flight{
+			Topic: topic, Partition: partitionOf(r, l.rec, n), Messages: []kafka.Message{m},
+			Done: func(_ *kafka.Flight, res kafka.Result) { outcomes <- outcome{i, res} },
+		})
+	}
+	var taken []DeadLetter
+	for range sent {
+		o := <-outcomes
+		l := &letters[o.i]
+		if o.res.Acked == 1 {
+			taken = append(taken, *l)
+			continue
+		}
+		fail(l, o.res.Verdict.Reason, o.res.Verdict.Err)
+	}
+	if len(taken) == 0 {
+		return w
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), redriveWait)
+	defer cancel()
+	if err := d.settle(ctx, taken, d.redriven); err != nil {
+		d.b.log.Error("dead letters were sent but could not be marked; they are still shown", "records", len(taken), "err", err)
+		for i := range taken {
+			fail(&taken[i], "mark", err)
+		}
+		return w
+	}
+	w.Done = len(taken)
+	d.b.log.Info("dead letters redriven", "records", w.Done, "failed", len(w.Failed))
+	return w
+}
+
+// destination is the route of a dead letter and its Kafka topic, which the caller releases.
+func (d *DeadLetters) destination(l *DeadLetter, unusable map[string]error) (*route, *kafka.Topic, error) {
+	var r *route
+	for _, have := range d.b.routes {
+		if have.cfg.Name == l.Route {
+			r = have
+		}
+	}
+	switch {
+	case r == nil:
+		return nil, nil, fmt.Errorf("route %s is not in the configuration any more", l.Route)
+	case r.dead:
+		return nil, nil, fmt.Errorf("route %s reads the dead letters now", l.Route)
+	case !r.up.Up():
+		return nil, nil, fmt.Errorf("upstream %s is not reachable", r.up.Name())
+	}
+	name := r.topic.text
+	if !r.topic.constant() {
+		name, _ = r.admit(r.topic.render(l.rec.Topic, l.rec.ClientID))
+	}
+	key := r.up.Name() + "/" + name
+	if err := unusable[key]; err != nil {
+		return nil, nil, err
+	}
+	topic := r.up.Topic(name, r.cfg.CreateTopics)
+	for until := time.Now().Add(redriveTopic); topic.Status().Partitions == 0; time.Sleep(redriveLook) {
+		s := topic.Status()
+		if time.Now().Before(until) && (s.Fault == nil || s.Fault.Class == kafka.Retry) {
+			continue
+		}
+		r.up.Release(topic)
+		err := fmt.Errorf("topic %s is not known yet", name)
+		if s.Fault != nil {
+			err = fmt.Errorf("topic %s: %s: %w", name, s.Fault.Reason, s.Fault.Err)
+		}
+		unusable[key] = err
+		return nil, nil, err
+	}
+	return r, topic, nil
+}

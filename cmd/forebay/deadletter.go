@@ -1,0 +1,322 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forebay-gateway/forebay/bridge"
+	"github.com/forebay-gateway/forebay/gateway/api"
+)
+
+func newDeadLetter() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "deadletter",
+		Short: "List, show, redrive and purge records that Kafka would not take",
+		Long: `List, show, redrive and purge records that Kafka would not take. They are in the stream bridge.dead_letter_stream, and stay until they
+are redriven or purged.
+
+The running gateway is asked on its admin listener (admin.address, or --admin), with the token of the file admin_token in
+gateway.data_dir.
+
+Exit codes: 0 done; 1 not done, or for redrive: some were refused again; 2 the command line is wrong.`,
+		Args: onlyCommands,
+		RunE: help,
+
+		SuggestionsMinimumDistance: 2,
+	}
+	cmd.AddCommand(newDeadLetterLs(), newDeadLetterShow(), newDeadLetterRedrive(), newDeadLetterPurge())
+	return cmd
+}
+
+// running is the gateway that a command asks.
+type running struct{ *spoolTarget }
+
+func addRunning(cmd *cobra.Command) *running { return &running{addSpoolTarget(cmd)} }
+
+func (t *running) open() (*api.Client, error) {
+	cfg, err := t.config()
+	if err != nil {
+		return nil, err
+	}
+	return t.client(cfg)
+}
+
+// hinted adds to the error of an answer what can be done about it.
+func hinted(c *api.Client, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w\nis %s the admin address of a running gateway (--admin), and the token its own (--token-file)?", err, c.Address)
+}
+
+// letterFilter is which dead letters a command is about.
+type letterFilter struct {
+	q            bridge.DeadLetterQuery
+	since, until string
+}
+
+func addLetterFilter(cmd *cobra.Command) *letterFilter {
+	f := &letterFilter{}
+	cmd.Flags().StringVar(&f.q.Route, "route", "", "only those of this route")
+	cmd.Flags().StringVar(&f.q.Reason, "reason", "", "only those refused for this reason, such as too_large")
+	cmd.Flags().StringVar(&f.q.Filter, "filter", "", "only those whose MQTT topic matches this filter")
+	cmd.Flags().StringVar(&f.q.ClientID, "client", "", "only those of this client ID")
+	cmd.Flags().StringVar(&f.since, "since", "", "only those that became dead letters since then: a time, or how long ago, such as 90m")
+	cmd.Flags().StringVar(&f.until, "until", "", "only those that became dead letters before then")
+	return f
+}
+
+// query also takes the IDs that the command line gives; without one it is a single query by the filters.
+func (f *letterFilter) queries(ids []string) (_ []bridge.DeadLetterQuery, err error) {
+	now := time.Now()
+	if f.q.Since, err = parseTime(f.since, now); err != nil {
+		return nil, err
+	}
+	if f.q.Until, err = parseTime(f.until, now); err != nil {
+		return nil, err
+	}
+	if len(ids) == 0 {
+		return []bridge.DeadLetterQuery{f.q}, nil
+	}
+	var out []bridge.DeadLetterQuery
+	for _, id := range ids {
+		q := f.q
+		q.ID = id
+		out = append(out, q)
+	}
+	return out, nil
+}
+
+func (f *letterFilter) empty() bool {
+	q := f.q
+	return q.Route == "" && q.Reason == "" && q.Filter == "" && q.ClientID == "" && f.since == "" && f.until == ""
+}
+
+func newDeadLetterLs() *cobra.Command {
+	cmd := &cobra.Command{Use: "ls", Short: "List dead letters, the oldest first", Args: cobra.NoArgs}
+	target, filter, out := addRunning(cmd), addLetterFilter(cmd), addOutput(cmd)
+	limit := cmd.Flags().Int("limit", 100, "dead letters to list; -1 is all")
+	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+		c, err := target.open()
+		if err != nil {
+			return err
+		}
+		queries, err := filter.queries(nil)
+		if err != nil {
+			return err
+		}
+		q := queries[0]
+		result := bridge.DeadLetterPage{Letters: []bridge.DeadLetter{}}
+		for {
+			if *limit >= 0 {
+				if q.Limit = *limit - len(result.Letters); q.Limit <= 0 {
+					result.Next = q.At
+					break
+				}
+			}
+			page, err := c.DeadLetters(contextOf(cmd), q)
+			if err != nil {
+				return hinted(c, err)
+			}
+			result.Letters = append(result.Letters, page.Letters...)
+			if q.At = page.Next; q.At == "" {
+				break
+			}
+		}
+		if out.json {
+			return writeJSON(cmd.OutOrStdout(), result)
+		}
+		return printLetters(cmd.OutOrStdout(), result)
+	})
+	return cmd
+}
+
+func printLetters(w io.Writer, page bridge.DeadLetterPage) error {
+	t := table(w, "ID\tAT\tROUTE\tREASON\tTOPIC\tCLIENT\tSIZE\tATTEMPTS\tKAFKA TOPIC\tERROR")
+	for _, l := range page.Letters {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s/%d\t%s\n", l.ID, stamp(l.At), l.Route, l.Reason, quoted(l.Topic), quoted(l.ClientID),
+			size(int64(l.Bytes)), l.Attempts, l.KafkaTopic, l.KafkaPartition, shortened(quoted(l.Error), 80))
+	}
+	if page.Next != "" {
+		fmt.Fprintln(t, "more: --limit -1 lists all")
+	}
+	return t.Flush()
+}
+
+func shortened(s string, n int) string {
+	if r := []rune(s); len(r) > n {
+		return string(r[:n-1]) + "…"
+	}
+	return s
+}
+
+func newDeadLetterShow() *cobra.Command {
+	cmd := &cobra.Command{Use: "show ID", Short: "Show a dead letter with its record", Args: cobra.ExactArgs(1)}
+	target, out := addRunning(cmd), addOutput(cmd)
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		c, err := target.open()
+		if err != nil {
+			return err
+		}
+		l, err := c.DeadLetter(contextOf(cmd), args[0])
+		if err != nil {
+			return hinted(c, err)
+		}
+		if out.json {
+			return writeJSON(cmd.OutOrStdout(), l)
+		}
+		return printLetter(cmd.OutOrStdout(), l)
+	})
+	return cmd
+}
+
+func printLetter(w io.Writer, l bridge.DeadLetter) error {
+	t := table(w, fmt.Sprintf("DEAD LETTER\t%s", l.ID))
+	line := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
+	line("since", "%s", stamp(l.At))
+	line("route", "%s to %s, topic %s partition %d", l.Route, l.Upstream, l.KafkaTopic, l.KafkaPartition)
+	line("reason", "%s after %d attempts", l.Reason, l.Attempts)
+	line("error", "%s", quoted(l.Error))
+	if l.Hint != "" {
+		line("hint", "%s", l.Hint)
+	}
+	line("record", "stream %s partition %d offset %d", l.Stream, l.Partition, l.Offset)
+	line("received", "%s", l.ReceivedAt.UTC().Format(time.RFC3339Nano))
+	line("topic", "%s", quoted(l.Topic))
+	line("client", "%s", quoted(l.ClientID))
+	if r := l.Record; r != nil {
+		line("flags", "qos=%d retain=%t", r.QoS, r.Retain)
+		if !r.Expires.IsZero() {
+			line("expires", "%s", stamp(r.Expires))
+		}
+		if p := r.Properties; p != nil {
+			for _, u := range p.User {
+				line("property", "%s: %s", quoted(u[0]), quoted(u[1]))
+			}
+			if p.ContentType != "" {
+				line("content type", "%s", quoted(p.ContentType))
+			}
+		}
+		line("payload", "%s, %s: %s", size(int64(l.Bytes)), r.Encoding, shortened(quoted(r.Payload), 2000))
+	}
+	return t.Flush()
+}
+
+// letterWork is the JSON result of redrive and purge.
+type letterWork struct {
+	DryRun   bool                      `json:"dry_run"`
+	Selected int                       `json:"selected"`
+	Done     int                       `json:"done"`
+	Failed   []bridge.DeadLetterFailed `json:"failed"`
+}
+
+const maxFailed = 1000 // that are remembered; the count goes on
+
+func newDeadLetterRedrive() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "redrive [ID...]",
+		Short: "Send dead letters through their routes again",
+		Long: `Send dead letters through their routes again: those of the IDs, or all that the filters select. They keep their time and their forebay.id,
+and get a header forebay.redrive with the time of the redrive. What Kafka takes is no dead letter any more; what it refuses again stays
+one. They come behind records that were newer than they.`,
+	}
+	return letterCommand(cmd, "redriven", (*api.Client).Redrive)
+}
+
+func newDeadLetterPurge() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "purge [ID...]",
+		Short: "Give up dead letters",
+		Long: `Give up dead letters: those of the IDs, or all that the filters select. They are not listed any more, and go with the retention of their
+stream. Without IDs and filters --all is asked for.`,
+	}
+	return letterCommand(cmd, "purged", (*api.Client).Purge)
+}
+
+func letterCommand(cmd *cobra.Command, verb string, page func(*api.Client, context.Context, bridge.DeadLetterQuery, bool) (bridge.DeadLetterWork, error)) *cobra.Command {
+	cmd.Args = cobra.ArbitraryArgs
+	target, filter, out := addRunning(cmd), addLetterFilter(cmd), addOutput(cmd)
+	dry := cmd.Flags().Bool("dry-run", false, "only count them")
+	all := cmd.Flags().Bool("all", false, "every dead letter")
+	cmd.RunE = does(func(cmd *cobra.Command, ids []string) error {
+		switch none := len(ids) == 0 && filter.empty(); {
+		case none && !*all && !*dry:
+			return usage("name dead letters by ID or by a filter, or give --all")
+		case !none && *all:
+			return usage("--all is no company for IDs and filters")
+		}
+		queries, err := filter.queries(ids)
+		if err != nil {
+			return err
+		}
+		c, err := target.open()
+		if err != nil {
+			return err
+		}
+		w, failed, err := workLetters(cmd, c, queries, *dry, page)
+		if out.json {
+			if jerr := writeJSON(cmd.OutOrStdout(), w); jerr != nil {
+				return jerr
+			}
+		} else {
+			printWork(cmd.OutOrStdout(), w, verb, failed)
+		}
+		switch {
+		case err != nil:
+			return hinted(c, err)
+		case len(ids) > 0 && w.Selected < len(ids):
+			return fmt.Errorf("%d of %d: %w", len(ids)-w.Selected, len(ids), bridge.ErrUnknownDeadLetter)
+		case failed > 0:
+			return fmt.Errorf("%d dead letters were refused again", failed)
+		}
+		return nil
+	})
+	return cmd
+}
+
+// workLetters goes through the pages of all queries.
+func workLetters(cmd *cobra.Command, c *api.Client, queries []bridge.DeadLetterQuery, dry bool,
+	page func(*api.Client, context.Context, bridge.DeadLetterQuery, bool) (bridge.DeadLetterWork, error),
+) (w letterWork, failed int, err error) {
+	w = letterWork{DryRun: dry, Failed: []bridge.DeadLetterFailed{}}
+	b := newBar(cmd.ErrOrStderr())
+	defer b.end()
+	for _, q := range queries {
+		for {
+			p, err := page(c, contextOf(cmd), q, dry)
+			w.Selected += p.Selected
+			w.Done += p.Done
+			failed += len(p.Failed)
+			w.Failed = append(w.Failed, p.Failed[:min(len(p.Failed), maxFailed-min(len(w.Failed), maxFailed))]...)
+			if err != nil {
+				return w, failed, err
+			}
+			b.count(fmt.Sprintf("%d selected, %d done, %d refused again", w.Selected, w.Done, failed))
+			if q.At = p.Next; q.At == "" {
+				break
+			}
+		}
+	}
+	return w, failed, nil
+}
+
+func printWork(w io.Writer, done letterWork, verb string, failed int) {
+	if done.DryRun {
+		fmt.Fprintf(w, "%d dead letters would be %s\n", done.Selected, verb)
+		return
+	}
+	fmt.Fprintf(w, "%d of %d dead letters %s\n", done.Done, done.Selected, verb)
+	if failed == 0 {
+		return
+	}
+	t := table(w, "\nID\tROUTE\tREASON\tERROR")
+	for _, f := range done.Failed {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", f.ID, f.Route, f.Reason, shortened(strings.TrimSpace(quoted(f.Error)), 120))
+	}
+	t.Flush()
+}
