@@ -134,6 +134,21 @@ func (s *session) acceptLocked(lane int, rec *spool.Record, enc *encoder) bool {
 	return s.roomLocked() && s.sendLocked(int32(lane), rec, h, enc)
 }
 
+// undefer gives up the order of the log for deferred deliveries when their identifiers are so old that none can be given
+// to what comes before them: they are sent at once.
+func (s *session) undefer() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.again) == 0 || s.flights.take() != 0 {
+		return
+	}
+	s.flights.all(func(fl *flight) {
+		if fl.state == flightDeferred {
+			s.flights.mark(fl, flightResend)
+		}
+	})
+}
+
 // tooLargeLocked ends a delivery that fitted the client's last connection and does not fit this one.
 func (s *session) tooLargeLocked(fl *flight) {
 	if fl.qos == 1 {
@@ -215,6 +230,7 @@ func (s *session) serve(enc *encoder) bool {
 		return false
 	}
 	defer c.out.wake()
+	s.undefer()
 	if !s.resend(c, enc) {
 		return false
 	}

@@ -16,6 +16,7 @@ type feed struct {
 	readers []LogReader // open while behind
 	left    leftover
 	turn    int // lane that is served first next time
+	parks   int // how often the owner had no room while that lane was served
 }
 
 // leftover is the rest of a batch for which there was no room.
@@ -77,7 +78,7 @@ func (f *feed) serve(srv *Server, o feeder, enc *encoder) (more bool) {
 		for n := 0; ; n++ {
 			done, parked := f.step(srv, o, lane, enc)
 			if parked {
-				f.turn = lane
+				f.park(lane)
 				return false
 			}
 			if done {
@@ -91,6 +92,19 @@ func (f *feed) serve(srv *Server, o feeder, enc *encoder) (more bool) {
 	}
 	f.turn = (f.turn + 1) % len(f.next)
 	return more
+}
+
+// Windows that one lane may fill before another one has its turn. A lane keeps its turn for a while, because the rest of
+// its batch is at hand; without an end to it the lanes behind it would wait until it has caught up.
+const turnParks = 4
+
+func (f *feed) park(lane int) {
+	if f.turn != lane {
+		f.turn, f.parks = lane, 0
+	}
+	if f.parks++; f.parks >= turnParks {
+		f.turn, f.parks = (lane+1)%len(f.next), 0
+	}
 }
 
 // step reads one batch of a lane. done means that the lane is live, parked that the owner has no room.

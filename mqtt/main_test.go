@@ -112,8 +112,8 @@ func (c *child) address() net.Addr {
 // is stored or delivered twice.
 func TestNumberedMessagesSurviveKill(t *testing.T) {
 	c := startChild(t)
-	numbered(t, c.address, 3, 3, long(700, 6000), func(n int) {
-		if n%200 == 199 {
+	numbered(t, c.address, 3, 3, long(3000, 20000), func(n int) {
+		if n%500 == 499 {
 			c.kill()
 			c.run(t)
 		}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
 
 	"github.com/mochi-mqtt/server/v2/packets"
 
@@ -110,13 +111,37 @@ func returnCode(reason byte) (code byte, ok bool) {
 	}
 }
 
+// packetReasons are the reason codes that a packet of MQTT 5 may hold, of those that the engine gives (tables 3-1, 3-4, 3-5,
+// 3.9.3 and 3-10).
+var packetReasons = [16]string{
+	packets.Connack: "\x00\x80\x81\x82\x83\x84\x85\x86\x87\x88\x89\x8A\x8C\x90\x95\x97\x99\x9A\x9B\x9C\x9D\x9F",
+	packets.Puback:  "\x00\x10\x80\x83\x87\x90\x91\x97\x99",
+	packets.Pubrec:  "\x00\x10\x80\x83\x87\x90\x91\x97\x99",
+	packets.Suback:  "\x00\x01\x02\x80\x83\x87\x8F\x91\x97\x9E\xA1\xA2",
+	packets.Disconnect: "\x00\x80\x81\x82\x83\x87\x89\x8B\x8C\x8D\x8E\x8F\x90\x93\x94\x95\x96\x97\x98\x99\x9A\x9B\x9C\x9D\x9E\x9F" +
+		"\xA0\xA1\xA2",
+}
+
+// fit turns a reason into one that a packet of that type has (MQTT 5, 3.4.2-1 and others): an Access may answer anything.
+func fit(kind, reason byte) byte {
+	if strings.IndexByte(packetReasons[kind], reason) >= 0 {
+		return reason
+	}
+	switch reason {
+	case reasonBadUserName, reasonBanned, reasonBadAuthMethod:
+		return reasonNotAuthorized
+	case reasonShuttingDown: // of a CONNACK
+		return reasonServerUnavailable
+	default:
+		return reasonUnspecified
+	}
+}
+
 // The answers below are the only ways of a reason code to a client.
 
 // refuse answers a CONNECT with a reason and closes the connection.
 func (c *conn) refuse(version, reason byte, text string) {
-	if reason == reasonShuttingDown { // not for a CONNACK
-		reason = reasonServerUnavailable
-	}
+	reason = fit(packets.Connack, reason)
 	c.srv.metrics.refused(reason)
 	ack := &wire.Connack{Reason: reason}
 	ack.Properties.ReasonString = text
@@ -139,6 +164,7 @@ func (c *conn) refuse(version, reason byte, text string) {
 
 // disconnect tells an MQTT 5 client why and closes the connection; MQTT 3.1.1 has no such packet from a server.
 func (c *conn) disconnect(reason byte, text string) {
+	reason = fit(packets.Disconnect, reason)
 	c.out.finish(func(b []byte) []byte {
 		return c.peer.AppendDisconnect(b, &wire.Disconnect{Reason: reason, ReasonString: text})
 	}, lastWrite)
@@ -146,6 +172,7 @@ func (c *conn) disconnect(reason byte, text string) {
 
 // acknowledge appends a PUBACK or PUBREC.
 func (c *conn) acknowledge(s ackSlot) {
+	s.reason = fit(s.kind, s.reason)
 	if s.reason >= 0x80 {
 		c.srv.metrics.refused(s.reason)
 	}
@@ -166,6 +193,9 @@ func (c *conn) pubcomp(pid uint16, reason byte) {
 }
 
 func (c *conn) suback(pid uint16, reasons []byte) {
+	for i := range reasons {
+		reasons[i] = fit(packets.Suback, reasons[i])
+	}
 	c.out.control(func(b []byte) []byte { return c.peer.AppendSuback(b, pid, reasons, "") })
 }
 

@@ -451,14 +451,14 @@ func long(short, long int) int {
 
 func TestNumberedMessagesSurviveBrokenConnections(t *testing.T) {
 	s := start(t)
-	numbered(t, func() net.Addr { return s.tcp }, 4, 4, long(800, 5000), nil)
+	numbered(t, func() net.Addr { return s.tcp }, 4, 4, long(4000, 20000), nil)
 }
 
 func TestNumberedMessagesSurviveRestarts(t *testing.T) {
 	s := start(t)
 	var mu sync.Mutex
-	numbered(t, func() net.Addr { mu.Lock(); defer mu.Unlock(); return s.tcp }, 3, 3, long(900, 5000), func(n int) {
-		if n%400 == 399 {
+	numbered(t, func() net.Addr { mu.Lock(); defer mu.Unlock(); return s.tcp }, 3, 3, long(4000, 20000), func(n int) {
+		if n%1000 == 999 {
 			mu.Lock()
 			defer mu.Unlock()
 			s.restart(t)

@@ -40,12 +40,13 @@ func (l *listener) webSocket() *http.Server {
 			http.Error(w, "sub-protocol mqtt is required", http.StatusBadRequest)
 			return
 		}
-		ws, err := up.Upgrade(w, r, nil)
+		cw := &corkWriter{ResponseWriter: w}
+		ws, err := up.Upgrade(cw, r, nil)
 		if err != nil {
 			return // Upgrade has answered
 		}
 		// The goroutine of this request ends and takes its stack with it.
-		l.take(newWSConn(ws))
+		l.take(newWSConn(ws, cw.conn))
 	})
 	return &http.Server{
 		Handler:           mux,
@@ -72,14 +73,16 @@ func (l *listener) checkOrigin(r *http.Request) bool {
 // wsConn makes a WebSocket a stream of bytes.
 type wsConn struct {
 	*websocket.Conn
+	cork     *corkConn    // below Conn
+	cut      packetCutter // of Write
 	frame    io.Reader    // what is left of the present message
 	deadline atomic.Int64 // of writes, Unix time in nanoseconds
 }
 
 var errTextFrame = errors.New("websocket: text frame")
 
-func newWSConn(ws *websocket.Conn) *wsConn {
-	c := &wsConn{Conn: ws}
+func newWSConn(ws *websocket.Conn, cork *corkConn) *wsConn {
+	c := &wsConn{Conn: ws, cork: cork}
 	ws.SetPingHandler(func(text string) error {
 		// Written beside the flusher, which the library allows for control frames; it waits for a frame of ours at most
 		// this long and gives up.
@@ -128,12 +131,23 @@ func streamError(err error) error {
 	return err
 }
 
-// Write implements net.Conn.
+// Write implements net.Conn. Each packet has a frame of its own: a frame may hold several (MQTT 5, 6.0.0-2), but there are
+// clients, Eclipse Paho for C 1.3 among them, that do not look at the second one before more bytes come. All frames leave
+// in one write.
 func (c *wsConn) Write(b []byte) (int, error) {
 	if err := c.Conn.SetWriteDeadline(time.Unix(0, c.deadline.Load())); err != nil {
 		return 0, err
 	}
-	if err := c.WriteMessage(websocket.BinaryMessage, b); err != nil {
+	c.cork.cork()
+	for rest := b; len(rest) > 0; {
+		n := c.cut.next(rest)
+		if err := c.WriteMessage(websocket.BinaryMessage, rest[:n]); err != nil {
+			_ = c.cork.uncork()
+			return 0, err
+		}
+		rest = rest[n:]
+	}
+	if err := c.cork.uncork(); err != nil {
 		return 0, err
 	}
 	return len(b), nil
