@@ -40,7 +40,8 @@ type Bridge struct {
 	routes     []*route
 	feeders    []*feeder
 	cursors    []Cursor
-	dead       *DeadLetters  // nil when there are none
+	dead       *DeadLetters // nil when there are none
+	pausing    sync.Mutex
 	redriving  chan struct{} // holds one while a redrive runs
 	saveC      chan struct{}
 
@@ -119,6 +120,12 @@ func (b *Bridge) open(opts Options) error {
 	}
 	if err := b.openDeadLetters(); err != nil {
 		return err
+	}
+	if err := b.loadPauses(); err != nil {
+		return err
+	}
+	for _, f := range b.feeders {
+		f.pausesChanged()
 	}
 	return b.registerer.Register(collector{b})
 }

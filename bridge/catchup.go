@@ -63,7 +63,7 @@ func (f *feeder) prepare() (from spool.Offset, ok bool) {
 			}
 		}
 	}
-	if f.detached == 0 || f.stopping || !f.r.up.Up() {
+	if f.r.isPaused() || f.detached == 0 || f.stopping || !f.r.up.Up() {
 		return 0, false
 	}
 	now := time.Now()
@@ -72,7 +72,7 @@ func (f *feeder) prepare() (from spool.Offset, ok bool) {
 			continue
 		}
 		// Half full is soon enough: each scan reads from the lane's position on.
-		l.scan = l.partition >= 0 && !l.poison && !now.Before(l.notBefore) && !l.out.shrinking() && 2*len(l.pending) <= l.window && l.hasRoom()
+		l.scan = l.partition >= 0 && !l.poison && !l.paused && !now.Before(l.notBefore) && !l.out.shrinking() && 2*len(l.pending) <= l.window && l.hasRoom()
 		if l.scan && l.next >= f.pos {
 			l.scan = false
 			if l.next == f.pos {

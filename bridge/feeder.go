@@ -181,7 +181,8 @@ func (f *feeder) placeLocked(ctx context.Context, rec *spool.Record) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if !f.r.up.Up() { // an upstream that is away holds the route: nothing is gained by detaching all its lanes
+		// An upstream that is away holds the route, as a pause does: nothing is gained by detaching all its lanes.
+		if f.r.isPaused() || !f.r.up.Up() {
 			f.kickLocked()
 			f.waitLocked(ctx, time.Second)
 			since = time.Time{}
@@ -310,6 +311,7 @@ func (f *feeder) addLaneLocked(o *outlet, partition int32) *lane {
 	}
 	f.lanes = append(f.lanes, l)
 	f.r.up.lanes.Add(1)
+	l.look()
 	return l
 }
 

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/forebay-gateway/forebay/bridge/kafka"
@@ -11,12 +12,13 @@ import (
 // State says how a route is.
 type State string
 
-// The states. Health follows acknowledgements: a route that is connected but delivers nothing of what it has is stuck; one
+// The states: an operator has paused the route or some of its lanes, and otherwise health follows acknowledgements: a route that is connected but delivers nothing of what it has is stuck; one
 // that has nothing is idle, and healthy.
 const (
-	OK    State = "ok"
-	Idle  State = "idle"
-	Stuck State = "stuck"
+	OK     State = "ok"
+	Idle   State = "idle"
+	Stuck  State = "stuck"
+	Paused State = "paused"
 )
 
 // stuckAfter is how long a route may have something to deliver without an acknowledgement: a broker that restarts is
@@ -28,7 +30,7 @@ type RouteHealth struct {
 	Route    string    `json:"route"`
 	Upstream string    `json:"upstream"`
 	State    State     `json:"state"`
-	Since    time.Time `json:"since,omitzero"` // stuck: since when
+	Since    time.Time `json:"since,omitzero"` // stuck or paused: since when
 	Where    string    `json:"where,omitempty"`
 	Reason   string    `json:"reason,omitempty"`
 	Error    string    `json:"error,omitempty"`
@@ -139,15 +141,29 @@ func (l *lane) fault() *kafka.Verdict {
 func (b *Bridge) Health() []RouteHealth {
 	now := time.Now()
 	var out []RouteHealth
-	for _, s := range b.Stats() {
+	for i, s := range b.Stats() {
 		h := RouteHealth{Route: s.Route, Upstream: s.Upstream, State: OK, Lag: s.Lag, LagAge: s.LagAge.Seconds()}
 		if s.Lag == 0 {
 			h.State = Idle
 		}
+		r := b.routes[i]
+		if since, paused := r.pauses.route(); paused {
+			h.State, h.Since, h.Reason, h.Hint = Paused, since, "paused", "forebay route resume "+s.Route
+			out = append(out, h)
+			continue
+		}
 		for _, f := range b.feeders {
-			if f.r.cfg.Name == s.Route {
+			if f.r == r {
 				f.examine(&h, now)
 			}
+		}
+		if lanes, since := r.pauses.names(); len(lanes) > 0 && h.State != Stuck {
+			h.State, h.Since, h.Reason = Paused, since, "paused"
+			h.Where = "lane " + strings.Join(lanes[:min(len(lanes), 8)], ", ")
+			if len(lanes) > 8 {
+				h.Where += fmt.Sprintf(" and %d more", len(lanes)-8)
+			}
+			h.Hint = fmt.Sprintf("forebay route resume %s --lane %s", s.Route, lanes[0])
 		}
 		out = append(out, h)
 	}
@@ -191,6 +207,9 @@ func (f *feeder) examine(h *RouteHealth, now time.Time) {
 		stuck(f.progress, here(f.committed), waiting)
 	}
 	for _, l := range f.lanes {
+		if l.paused {
+			continue
+		}
 		where := fmt.Sprintf("topic %s partition %d, %s", l.out.topic.Name, l.partition, here(l.unacked()))
 		if l.held {
 			stuck(l.heldSince, where, l.verdict)

@@ -36,6 +36,7 @@ type lane struct {
 	held      bool // by a fault or by poison: somebody has to act
 	heldSince time.Time
 	attempts  int  // of the record at next
+	paused    bool // by an operator
 	poison    bool // the record at next is poison and waits to become a dead letter
 	notBefore time.Time
 	timer     *time.Timer
@@ -105,7 +106,7 @@ func (l *lane) drop() { l.pending, l.bytes = nil, 0 }
 
 // kick sends the next flight if it may go.
 func (l *lane) kick(now time.Time) {
-	if l.flight != nil || len(l.pending) == 0 || l.f.stopping || l.out.shrinking() || now.Before(l.notBefore) {
+	if l.flight != nil || len(l.pending) == 0 || l.f.stopping || l.paused || l.f.r.isPaused() || l.out.shrinking() || now.Before(l.notBefore) {
 		return
 	}
 	n := l.cut()

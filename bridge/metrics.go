@@ -81,6 +81,7 @@ var (
 	descInFlight  = desc("in_flight_records", "Records sent and not acknowledged.", "route")
 	descBuffered  = desc("buffered_bytes", "Memory of records in lanes, sent ones included.", "route")
 	descStuck     = desc("stuck", "1 when the route has something to deliver and does not.", "route")
+	descPaused    = desc("paused", "1 when an operator has paused the route or some of its lanes.", "route")
 
 	descUp       = desc("upstream_up", "1 when the upstream gave its last sign of life and none of its death since.", "upstream")
 	descConnErrs = desc("upstream_connection_errors_total", "Failed connections, reads and writes, by reason.", "upstream", "reason")
@@ -93,7 +94,7 @@ var (
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descSent, descSentBytes, descRetried, descErrors, descSkipped, descExpired, descDead, descRedriven, descPurged, descWaiting, descGaps, descDetaches, descDetached,
-		descHeld, descLag, descLagTime, descInFlight, descBuffered, descStuck, descUp, descConnErrs, descRebuilds, descTorn, descThrottle,
+		descHeld, descLag, descLagTime, descInFlight, descBuffered, descStuck, descPaused, descUp, descConnErrs, descRebuilds, descTorn, descThrottle,
 	} {
 		ch <- d
 	}
@@ -108,10 +109,16 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	stuck := make(map[string]float64)
-	for _, h := range c.b.Health() {
+	for i, h := range c.b.Health() {
 		if h.State == Stuck {
 			stuck[h.Route] = 1
 		}
+		lanes, _ := c.b.routes[i].pauses.names()
+		paused := 0.0
+		if _, all := c.b.routes[i].pauses.route(); all || len(lanes) > 0 {
+			paused = 1
+		}
+		gauge(descPaused, paused, h.Route)
 	}
 	for _, s := range c.b.Stats() {
 		counter(descSent, float64(s.Sent), s.Route)

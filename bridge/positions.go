@@ -89,7 +89,7 @@ const slowAfter = time.Second
 
 // detachSlow leaves lanes to the catch-up that hold the cursor but are not full, so that they never hold the tail.
 func (f *feeder) detachSlow(now time.Time) {
-	if !f.r.up.Up() {
+	if f.r.isPaused() || !f.r.up.Up() {
 		return
 	}
 	f.mu.Lock()

@@ -155,6 +155,8 @@ func (d *DeadLetters) destination(l *DeadLetter, unusable map[string]error) (*ro
 		return nil, nil, fmt.Errorf("route %s is not in the configuration any more", l.Route)
 	case r.dead:
 		return nil, nil, fmt.Errorf("route %s reads the dead letters now", l.Route)
+	case r.isPaused():
+		return nil, nil, fmt.Errorf("route %s is paused", l.Route)
 	case !r.up.Up():
 		return nil, nil, fmt.Errorf("upstream %s is not reachable", r.up.Name())
 	}

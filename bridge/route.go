@@ -22,6 +22,7 @@ type route struct {
 	up        *upstream
 	dead      bool // it reads the dead-letter stream
 	counts    counts
+	pauses    pauses
 
 	mu       sync.Mutex
 	names    map[string]bool // Kafka topics that the template has made in this process

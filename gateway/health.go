@@ -52,14 +52,17 @@ func (g *Gateway) Health() admin.Health {
 	return h
 }
 
-// routesHealth is what the routes have to say: one line for each that is stuck.
+// routesHealth is what the routes have to say: one line for each that is stuck or paused.
 func routesHealth(routes []bridge.RouteHealth) error {
 	var errs []error
 	for _, r := range routes {
-		if r.State != bridge.Stuck {
+		if r.State != bridge.Stuck && r.State != bridge.Paused {
 			continue
 		}
 		problem := fmt.Sprintf("route %s: %s", r.Route, r.Reason)
+		if !r.Since.IsZero() {
+			problem += " since " + r.Since.UTC().Format(time.RFC3339)
+		}
 		for _, more := range []string{r.Where, r.Error, r.Hint} {
 			if more != "" {
 				problem += "; " + more

@@ -95,7 +95,7 @@ func newRoot() *cobra.Command {
 	}
 	root.SuggestionsMinimumDistance = 2
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newServe(), newDemo(), newConfig(), newSpool(), newDeadLetter(), newPasswd(), newACL(), newVersion())
+	root.AddCommand(newServe(), newDemo(), newConfig(), newSpool(), newDeadLetter(), newRoute(), newPasswd(), newACL(), newVersion())
 	return root
 }
 

@@ -59,6 +59,7 @@ func New(o Options) http.Handler {
 	}))
 	mux.HandleFunc("GET /api/v1/spool/records", s.records)
 	s.deadLetters(mux)
+	s.routes(mux)
 	return mux
 }
 
@@ -186,7 +187,7 @@ func statusOf(err error) int {
 	case errors.Is(err, errQuery), errors.Is(err, spool.ErrInvalid):
 		return http.StatusBadRequest
 	case errors.Is(err, spool.ErrUnknownStream), errors.Is(err, spool.ErrUnknownSegment),
-		errors.Is(err, bridge.ErrNoDeadLetters), errors.Is(err, bridge.ErrUnknownDeadLetter):
+		errors.Is(err, bridge.ErrNoDeadLetters), errors.Is(err, bridge.ErrUnknownDeadLetter), errors.Is(err, bridge.ErrUnknownRoute):
 		return http.StatusNotFound
 	case errors.Is(err, bridge.ErrBusy):
 		return http.StatusConflict

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forebay-gateway/forebay/bridge"
+	"github.com/forebay-gateway/forebay/gateway/api"
+)
+
+func newRoute() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "route",
+		Short: "List, show, pause and resume routes and lanes",
+		Long: `List, show, pause and resume routes and lanes of a running gateway. A lane is the way to one partition of a Kafka topic.
+
+A paused route or lane sends nothing until it is resumed, restarts included; its records wait in the spool, and a paused lane does not hold
+the others. The gateway's health says so.
+
+The running gateway is asked on its admin listener (admin.address, or --admin), with the token of the file admin_token in
+gateway.data_dir.`,
+		Args: onlyCommands,
+		RunE: help,
+
+		SuggestionsMinimumDistance: 2,
+	}
+	pause := changeRoute(&cobra.Command{Use: "pause ROUTE", Short: "Send nothing of a route or a lane until it is resumed"}, (*api.Client).Pause)
+	resume := changeRoute(&cobra.Command{Use: "resume ROUTE", Short: "Let a paused route or lane go on"}, (*api.Client).Resume)
+	cmd.AddCommand(newRouteLs(), newRouteShow(), pause, resume)
+	return cmd
+}
+
+func newRouteLs() *cobra.Command {
+	cmd := &cobra.Command{Use: "ls", Short: "List routes, how they are and what they have delivered", Args: cobra.NoArgs}
+	target, out := addRunning(cmd), addOutput(cmd)
+	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+		c, err := target.open()
+		if err != nil {
+			return err
+		}
+		routes, err := c.Routes(contextOf(cmd))
+		if err != nil {
+			return hinted(c, err)
+		}
+		if out.json {
+			return writeJSON(cmd.OutOrStdout(), routes)
+		}
+		t := table(cmd.OutOrStdout(), "ROUTE\tSTATE\tSINCE\tSTREAM\tUPSTREAM\tTOPIC\tLAG\tOLDEST\tSENT\tDEAD\tLANES\tNOTE")
+		for _, r := range routes.Routes {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%d\t%d\t%s\t%s\n", r.Route, r.State, stamp(r.Since), r.Stream, r.Upstream, r.Topic,
+				r.Lag, age(r.LagAge), r.Sent, r.DeadLettered, lanes(r), shortened(quoted(note(r)), 100))
+		}
+		return t.Flush()
+	})
+	return cmd
+}
+
+func age(seconds float64) string {
+	return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond).String()
+}
+
+// lanes counts them: all, and those that need a word.
+func lanes(r bridge.RouteInfo) string {
+	s := fmt.Sprint(r.Lanes)
+	if r.Detached > 0 {
+		s += fmt.Sprintf(", %d detached", r.Detached)
+	}
+	if r.Held > 0 {
+		s += fmt.Sprintf(", %d held", r.Held)
+	}
+	return s
+}
+
+func note(r bridge.RouteInfo) string {
+	var parts []string
+	for _, s := range []string{r.Reason, r.Where, r.Error, r.Hint} {
+		if s != "" && s != string(r.State) {
+			parts = append(parts, s)
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+func newRouteShow() *cobra.Command {
+	cmd := &cobra.Command{Use: "show ROUTE", Short: "Show a route with its lanes", Args: cobra.ExactArgs(1)}
+	target, out := addRunning(cmd), addOutput(cmd)
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		c, err := target.open()
+		if err != nil {
+			return err
+		}
+		r, err := c.Route(contextOf(cmd), args[0])
+		if err != nil {
+			return hinted(c, err)
+		}
+		if out.json {
+			return writeJSON(cmd.OutOrStdout(), r)
+		}
+		return printRoute(cmd.OutOrStdout(), r)
+	})
+	return cmd
+}
+
+func printRoute(w io.Writer, r bridge.RouteInfo) error {
+	t := table(w, "ROUTE\t"+r.Route)
+	line := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
+	since := ""
+	if !r.Since.IsZero() {
+		since = " since " + stamp(r.Since)
+	}
+	line("state", "%s%s", r.State, since)
+	if n := note(r); n != "" {
+		line("note", "%s", quoted(n))
+	}
+	line("way", "stream %s, filters %s, to %s, topic %s", r.Stream, quoted(strings.Join(r.Filters, " ")), r.Upstream, r.Topic)
+	line("lag", "%d records, the oldest %s old", r.Lag, age(r.LagAge))
+	line("sent", "%d records, %s; %d sent again", r.Sent, size(int64(r.SentBytes)), r.Retried)
+	line("left out", "%d not matched, %d expired, %d dead letters", r.Skipped, r.Expired, r.DeadLettered)
+	line("in the air", "%d records; %s in memory", r.InFlight, size(r.Buffered))
+	if len(r.PausedLanes) > 0 {
+		line("paused", "%s", strings.Join(r.PausedLanes, " "))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	t = table(w, "\nLANE\tSPOOL PARTITION\tSTATE\tSINCE\tOFFSET\tIN FLIGHT\tPENDING\tNOTE")
+	for _, l := range r.LaneList {
+		var parts []string
+		for _, s := range []string{l.Reason, l.Error, l.Hint} {
+			if s != "" {
+				parts = append(parts, s)
+			}
+		}
+		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%d\t%d\t%d\t%s\n", l.Lane, l.Partition, l.State, stamp(l.Since), l.Offset, l.InFlight, l.Pending,
+			shortened(quoted(strings.Join(parts, "; ")), 100))
+	}
+	return t.Flush()
+}
+
+func changeRoute(cmd *cobra.Command, change func(*api.Client, context.Context, string, string) (bridge.RouteInfo, error)) *cobra.Command {
+	cmd.Args = cobra.ExactArgs(1)
+	target, out := addRunning(cmd), addOutput(cmd)
+	lane := cmd.Flags().String("lane", "", "only this lane: Kafka topic and partition, such as telemetry/3")
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		c, err := target.open()
+		if err != nil {
+			return err
+		}
+		r, err := change(c, contextOf(cmd), args[0], *lane)
+		if err != nil {
+			return hinted(c, err)
+		}
+		if out.json {
+			return writeJSON(cmd.OutOrStdout(), r)
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "route %s: %s\n", r.Route, r.State)
+		return err
+	})
+	return cmd
+}
