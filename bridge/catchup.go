@@ -67,6 +67,9 @@ func (f *feeder) prepare() (from spool.Offset, ok bool) {
 		return 0, false
 	}
 	now := time.Now()
+	if now.Before(f.catchFrom) {
+		return 0, false
+	}
 	for _, l := range f.lanes {
 		if !l.detached {
 			continue
@@ -145,7 +148,14 @@ func (f *feeder) offer(b spool.Batch) bool {
 		if l == nil || !l.scan || rec.Offset < l.next {
 			continue
 		}
-		if !l.hasRoom() {
+		full := !l.hasRoom()
+		if !full {
+			if wait := f.r.rate.take(time.Now(), wireSize(rec)); wait > 0 {
+				full = true
+				f.restLocked(wait)
+			}
+		}
+		if full {
 			l.scan, l.next, l.nextTime = false, rec.Offset, rec.ReceivedAt
 			continue
 		}
@@ -169,6 +179,15 @@ func (f *feeder) offer(b spool.Batch) bool {
 	}
 	f.commitLocked()
 	return more && b.Next < f.pos
+}
+
+// restLocked has the catch-up rest for the route's rate.
+func (f *feeder) restLocked(d time.Duration) {
+	if from := time.Now().Add(d); from.After(f.catchFrom) {
+		f.catchFrom = from
+		time.AfterFunc(d, func() { signal(f.catchC) })
+	}
+	f.progress = time.Now()
 }
 
 // laneOf is the lane of a record of o if there is one.

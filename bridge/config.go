@@ -8,6 +8,7 @@ import (
 
 	"github.com/forebay-gateway/forebay/bridge/embedded"
 	"github.com/forebay-gateway/forebay/bridge/kafka"
+	"github.com/forebay-gateway/forebay/gateway/unit"
 	"github.com/forebay-gateway/forebay/spool"
 )
 
@@ -54,6 +55,13 @@ type RouteConfig struct {
 
 	// Where a new route starts: beginning (all that the spool still has), end, or a time such as 2026-11-30T16:00:00Z.
 	From string `yaml:"from"`
+
+	// Most bytes a second that the route sends, payloads, keys and headers before compression; 0 is no limit. What is more waits
+	// in the spool, the oldest is sent first: a site that comes back does not flood its link.
+	Rate unit.Rate `yaml:"rate"`
+
+	// Most records a second that the route sends; 0 is no limit.
+	RecordsPerSecond int `yaml:"records_per_second"`
 
 	// Make topics that do not exist. Without it their records wait in the spool, and health says how to make them.
 	CreateTopics *kafka.Create `yaml:"create_topics"`
@@ -203,6 +211,12 @@ func (c RouteConfig) validate(upstreams []string, fault func(string, ...any)) {
 	}
 	if c.MaxTopics < 1 || c.MaxTopics > 100_000 {
 		fault(".max_topics: %d is not between 1 and 100000", c.MaxTopics)
+	}
+	if c.Rate < 0 || c.Rate > 0 && c.Rate < 1<<10 {
+		fault(".rate: %v is less than 1KiB/s; 0 is no limit", c.Rate)
+	}
+	if c.RecordsPerSecond < 0 {
+		fault(".records_per_second: %d is negative; 0 is no limit", c.RecordsPerSecond)
 	}
 	if ct := c.CreateTopics; ct != nil {
 		if ct.Partitions < 1 || ct.Partitions > 10_000 {

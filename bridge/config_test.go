@@ -49,6 +49,8 @@ func TestConfigFaultsNameTheKey(t *testing.T) {
 	f("routes[0].key: \"clientid\" is none of client_id, topic, topic[N], none", func(c *Config) { c.Routes[0].Key = "clientid" })
 	f("routes[0].key: \"x\" in topic[x] is not a level", func(c *Config) { c.Routes[0].Key = "topic[x]" })
 	f("routes[0].from: \"start\" is none of", func(c *Config) { c.Routes[0].From = "start" })
+	f("routes[0].rate: 100B/s is less than", func(c *Config) { c.Routes[0].Rate = 100 })
+	f("routes[0].records_per_second: -1", func(c *Config) { c.Routes[0].RecordsPerSecond = -1 })
 	f("routes[0].max_topics: -1", func(c *Config) { c.Routes[0].MaxTopics = -1 })
 	f("routes[0].create_topics.partitions: 0", func(c *Config) { c.Routes[0].CreateTopics = &kafka.Create{} })
 	f("routes[0].create_topics.configs[0]: \"x\" is not key=value", func(c *Config) {

@@ -41,7 +41,8 @@ type feeder struct {
 	dropped   []string // entries of lanes that are no more
 	detached  int
 	flying    int
-	changed   bool // a topic or the upstream
+	catchFrom time.Time // the catch-up rests until then, for the route's rate
+	changed   bool      // a topic or the upstream
 	stopping  bool
 	progress  time.Time // last acknowledgement, or when there began to be something to acknowledge
 	readErr   error
@@ -194,6 +195,12 @@ func (f *feeder) placeLocked(ctx context.Context, rec *spool.Record) error {
 			return nil // the catch-up comes to it
 		}
 		if l.hasRoom() && !o.draining() {
+			if wait := f.r.rate.take(time.Now(), wireSize(rec)); wait > 0 {
+				f.kickLocked()
+				f.limitedLocked(ctx, wait)
+				since = time.Time{}
+				continue
+			}
 			l.add(f.r.message(rec))
 			f.touched = append(f.touched, l)
 			return nil
@@ -239,6 +246,15 @@ func (f *feeder) waitLocked(ctx context.Context, d time.Duration) {
 	case <-f.wakeC:
 	case <-t.C:
 	}
+}
+
+// limitedLocked waits for the route's rate, which is no stall.
+func (f *feeder) limitedLocked(ctx context.Context, d time.Duration) {
+	began := time.Now()
+	f.waitLocked(ctx, min(d, time.Second))
+	now := time.Now()
+	f.r.counts.limited.Add(int64(now.Sub(began)))
+	f.progress = now
 }
 
 // outletLocked is where rec goes, nil when the route does not take it.

@@ -47,6 +47,7 @@ type RouteStats struct {
 	Errors                  map[string]uint64 // by class
 	Skipped, Expired        uint64
 	DeadLettered, Detaches  uint64
+	RateLimited             time.Duration     // that reading waited for the route's rate, over its partitions
 	Gaps                    map[string]uint64 // offsets, by reason
 	Lag                     uint64            // durable offsets from the oldest undelivered one to the log end
 	LagAge                  time.Duration     // age of the oldest undelivered record
@@ -66,6 +67,7 @@ func (b *Bridge) Stats() []RouteStats {
 			Route: r.cfg.Name, Upstream: r.up.Name(), Stream: r.cfg.Stream,
 			Sent: r.counts.sent.Load(), SentBytes: r.counts.sentBytes.Load(), Retried: r.counts.retried.Load(),
 			Errors: make(map[string]uint64), Skipped: r.counts.skipped.Load(), Expired: r.counts.expired.Load(),
+			RateLimited:  time.Duration(r.counts.limited.Load()),
 			DeadLettered: r.counts.deadLettered.Load(), Detaches: r.counts.detached.Load(), Gaps: r.counts.gapOffsets(),
 		}
 		for _, class := range kafka.Classes {

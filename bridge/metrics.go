@@ -19,6 +19,7 @@ type counts struct {
 	skipped      atomic.Uint64
 	expired      atomic.Uint64
 	detached     atomic.Uint64
+	limited      atomic.Int64 // nanoseconds
 	deadLettered atomic.Uint64
 
 	mu   sync.Mutex
@@ -68,6 +69,7 @@ var (
 	descErrors    = desc("errors_total", "Flights that came back with an error, by class: retry, shrink, poison, fault, dead.", "route", "class")
 	descSkipped   = desc("skipped_records_total", "Records that no filter of the route takes.", "route")
 	descExpired   = desc("expired_records_total", "Records left out because their time was over before they were sent.", "route")
+	descLimited   = desc("rate_limited_seconds_total", "Time that the reading of the spool waited for the route's rate, over its partitions.", "route")
 	descDead      = desc("dead_letters_total", "Records that Kafka will not take and that are in the dead-letter stream.", "route")
 	descRedriven  = desc("dead_letters_redriven_total", "Dead letters that Kafka took when they were sent again.", "route")
 	descPurged    = desc("dead_letters_purged_total", "Dead letters that were given up.", "route")
@@ -93,7 +95,7 @@ var (
 // Describe implements prometheus.Collector.
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descSent, descSentBytes, descRetried, descErrors, descSkipped, descExpired, descDead, descRedriven, descPurged, descWaiting, descGaps, descDetaches, descDetached,
+		descSent, descSentBytes, descRetried, descErrors, descSkipped, descExpired, descLimited, descDead, descRedriven, descPurged, descWaiting, descGaps, descDetaches, descDetached,
 		descHeld, descLag, descLagTime, descInFlight, descBuffered, descStuck, descPaused, descUp, descConnErrs, descRebuilds, descTorn, descThrottle,
 	} {
 		ch <- d
@@ -129,6 +131,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		}
 		counter(descSkipped, float64(s.Skipped), s.Route)
 		counter(descExpired, float64(s.Expired), s.Route)
+		counter(descLimited, s.RateLimited.Seconds(), s.Route)
 		counter(descDead, float64(s.DeadLettered), s.Route)
 		for reason, n := range s.Gaps {
 			counter(descGaps, float64(n), s.Route, reason)

@@ -23,6 +23,7 @@ type route struct {
 	dead      bool // it reads the dead-letter stream
 	counts    counts
 	pauses    pauses
+	rate      *rate // nil is no limit
 
 	mu       sync.Mutex
 	names    map[string]bool // Kafka topics that the template has made in this process
@@ -58,7 +59,7 @@ func newRoute(cfg RouteConfig, gatewayID string) (*route, error) {
 	if err != nil {
 		return nil, fmt.Errorf("route %s: key: %w", cfg.Name, err)
 	}
-	return &route{cfg: cfg, topic: tmpl, key: key, gatewayID: gatewayID, names: make(map[string]bool)}, nil
+	return &route{cfg: cfg, topic: tmpl, key: key, gatewayID: gatewayID, rate: newRate(cfg.Rate, cfg.RecordsPerSecond), names: make(map[string]bool)}, nil
 }
 
 // keySource says where a record's key comes from.
