@@ -40,8 +40,8 @@ crash: ## kill -9, full disk and power cut rounds, long form
 test-kafka: ## tests against a real Apache Kafka (needs Java 17 and Maven; fetches 45 MB once)
 	$(GO) test -count=1 -timeout 30m -run 'Kafka' ./bridge/kafkatest/... ./bridge/... ./loadtest/...
 
-test-clients: ## foreign MQTT clients and kcat against the real binary (needs mosquitto-clients, kcat, Node.js)
-	$(GO) test -count=1 -timeout 10m ./loadtest/clients/...
+test-clients: ## foreign MQTT clients and kcat against the real binary (needs mosquitto-clients, Paho C, kcat, Node.js)
+	$(GO) test -count=1 -timeout 10m -parallel 8 ./loadtest/clients/...
 
 bench: ## the spool beside the disk's limit and other logs, figures beside their targets (ARGS="-quick", "-only loads", "-json")
 	cd spool/bench && $(GO) run . $(ARGS)
