@@ -104,6 +104,8 @@ func (s *Spool) materialise(force bool) error {
 		if err := s.writeMeta(lsn); err != nil {
 			return fmt.Errorf("spool: materialise: %w", err)
 		}
+	}
+	if due { // also when idle: after a start the files of the last run hold nothing that is still needed, and nobody has said so
 		s.journal.Release(journal.LSN(s.metaApplied))
 		signal(s.released)
 	} else if !idle {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -49,12 +50,17 @@ func wantUnchanged(t testing.TB, dir string, before map[string]string) {
 // abandonSpool copies the directory of a running spool, which is what a kill -9 leaves behind, and returns its configuration.
 func abandonSpool(t testing.TB, cfg Config) Config {
 	t.Helper()
-	to := t.TempDir()
-	if err := os.CopyFS(to, os.DirFS(cfg.Dir)); err != nil {
-		t.Fatal(err)
+	for {
+		to := t.TempDir()
+		err := os.CopyFS(to, os.DirFS(cfg.Dir))
+		if err == nil {
+			cfg.Dir = to
+			return cfg
+		}
+		if !errors.Is(err, fs.ErrNotExist) { // a journal file that was just made and got its name meanwhile
+			t.Fatal(err)
+		}
 	}
-	cfg.Dir = to
-	return cfg
 }
 
 // mixedSpool is a spool with every kind of content: two streams, sealed and active segments, state, cursors, and records that
