@@ -33,6 +33,7 @@ type feeder struct {
 	committed spool.Offset // what the cursor was told
 	kept      spool.Offset // what keep was told
 	now       time.Time    // of the batch in hand
+	placing   *outlet      // of the record in hand, while it waits for a lane: it must not be given up as idle
 	head      int64        // receive time of the record in hand, 0 at the tail
 	outlets   map[string]*outlet
 	dests     map[destination]*outlet // cache; nil is a record that the route does not take
@@ -173,7 +174,8 @@ func (f *feeder) placeLocked(ctx context.Context, rec *spool.Record) error {
 		return nil
 	}
 	f.head = rec.ReceivedAt
-	o.used = f.now
+	o.used, f.placing = f.now, o
+	defer func() { f.placing = nil }()
 	if f.pos == f.committed {
 		f.progress = time.Now()
 	}
@@ -186,7 +188,7 @@ func (f *feeder) placeLocked(ctx context.Context, rec *spool.Record) error {
 		if f.r.isPaused() || !f.r.up.Up() {
 			f.kickLocked()
 			f.waitLocked(ctx, time.Second)
-			since = time.Time{}
+			f.now, since = time.Now(), time.Time{}
 			continue
 		}
 		l := f.laneLocked(o, rec)
@@ -230,6 +232,7 @@ func (f *feeder) placeLocked(ctx context.Context, rec *spool.Record) error {
 			left = minWait
 		}
 		f.waitLocked(ctx, left)
+		f.now = time.Now()
 	}
 }
 
@@ -254,7 +257,7 @@ func (f *feeder) limitedLocked(ctx context.Context, d time.Duration) {
 	f.waitLocked(ctx, min(d, time.Second))
 	now := time.Now()
 	f.r.counts.limited.Add(int64(now.Sub(began)))
-	f.progress = now
+	f.progress, f.now = now, now
 }
 
 // outletLocked is where rec goes, nil when the route does not take it.

@@ -54,7 +54,7 @@ func (f *feeder) dropIdle(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for name, o := range f.outlets {
-		if now.Sub(o.used) < idleTopic || slices.ContainsFunc(f.lanes, func(l *lane) bool {
+		if o == f.placing || now.Sub(o.used) < idleTopic || slices.ContainsFunc(f.lanes, func(l *lane) bool {
 			return l.out == o && (l.busy() || l.detached || l.stored)
 		}) {
 			continue
