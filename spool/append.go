@@ -224,14 +224,20 @@ func (s *Spool) openGroupLocked(size int) *group {
 		}
 		s.sealGroup(g)
 	}
-	var g *group
-	if n := len(s.spare); n > 0 {
-		g, s.spare = s.spare[n-1], s.spare[:n-1]
-	} else {
-		g = new(group)
-		g.reset()
-	}
+	g := s.newGroupLocked()
 	s.waiting = append(s.waiting, g)
+	return g
+}
+
+// newGroupLocked is an empty group that does not wait.
+func (s *Spool) newGroupLocked() *group {
+	if n := len(s.spare); n > 0 {
+		g := s.spare[n-1]
+		s.spare = s.spare[:n-1]
+		return g
+	}
+	g := new(group)
+	g.reset()
 	return g
 }
 

@@ -53,15 +53,18 @@ func (s *Spool) takeGroup() *group {
 	if s.closing && len(s.waiting) <= 1 {
 		due = due || s.cursors.dirty()
 	}
-	if len(s.waiting) == 0 {
-		if !due || s.failed != nil {
-			return nil
-		}
-		s.openGroupLocked(0)
+	due = due && s.failed == nil && s.cursors.dirty()
+	var g *group
+	switch {
+	case due && (len(s.waiting) == 0 || s.waiting[0].size > s.groupCap): // beside a huge entry they might not fit into a file
+		g = s.newGroupLocked()
+	case len(s.waiting) == 0:
+		return nil
+	default:
+		g = s.waiting[0]
+		s.waiting = append(s.waiting[:0], s.waiting[1:]...)
+		s.sealGroup(g)
 	}
-	g := s.waiting[0]
-	s.waiting = append(s.waiting[:0], s.waiting[1:]...)
-	s.sealGroup(g)
 	if due {
 		s.queued += s.cursors.addDirty(g)
 	}
@@ -218,6 +221,7 @@ func (s *Spool) fail(err error) {
 	defer s.mu.Unlock()
 	if s.failed == nil && !errors.Is(err, ErrClosed) {
 		s.failed = err
+		close(s.gaveUp)
 		s.log.Error("journal has failed: nothing is accepted until the gateway is started again", "err", err)
 		s.roomChangedLocked()
 	}

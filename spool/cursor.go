@@ -202,6 +202,8 @@ func (s *Spool) waitForCursors(ctx context.Context, wrote chan struct{}) error {
 	select {
 	case <-wrote:
 		return nil
+	case <-s.gaveUp: // nothing is written any more
+		return s.failure()
 	case <-s.committerDone:
 		return ErrClosed
 	case <-ctx.Done():
@@ -260,7 +262,7 @@ func (set *cursorSet) addDirty(g *group) int64 {
 	before := g.cost
 	n := 0
 	for _, c := range set.changed {
-		if g.size > groupCap/2 && n > 0 { // thousands of cursors: the rest goes with the next group
+		if g.size > 2*set.s.groupCap { // thousands of cursors: the rest goes with the next group
 			break
 		}
 		n++

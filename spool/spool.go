@@ -93,6 +93,7 @@ type Spool struct {
 	groups    uint64        // written
 	room      chan struct{} // closed when there may be more room; nil when nobody waits
 	failed    error
+	gaveUp    chan struct{} // closed when failed is set
 	closing   bool
 
 	work          chan struct{} // a group waits
@@ -173,6 +174,7 @@ func newSpool(cfg Config, opts Options) *Spool {
 		materialWaits: make(chan struct{}, 1),
 		janitorNow:    make(chan struct{}, 1),
 		repaired:      make(chan struct{}),
+		gaveUp:        make(chan struct{}),
 		closed:        make(chan struct{}),
 		abandon:       make(chan struct{}),
 		restDone:      make(chan struct{}),
