@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/forebay-gateway/forebay/spool/journal"
 	"github.com/forebay-gateway/forebay/spool/segment"
+	"github.com/forebay-gateway/forebay/spool/vfs"
 )
 
 const (
@@ -140,6 +142,9 @@ func (s *Spool) materialiseStream(st *stream, lsn uint64, ends []Offset) error {
 				return err
 			}
 			pos[i] = Offset(b.Next)
+			if b.Count == 0 {
+				continue
+			}
 			batches = append(batches, b)
 			if raw += len(b.Body); raw >= transactionBytes {
 				if err := s.writeBatches(st, 0, batches, pos); err != nil {
@@ -150,12 +155,13 @@ func (s *Spool) materialiseStream(st *stream, lsn uint64, ends []Offset) error {
 		}
 	}
 	if len(batches) == 0 {
+		s.appliedTo(st, pos)
 		return nil
 	}
 	return s.writeBatches(st, lsn, batches, pos)
 }
 
-// buildBatch encodes records from o on, until the batch is large enough.
+// buildBatch encodes records from o on, until the batch is large enough. It has none when all up to end is lost.
 func (p *partition) buildBatch(o, end Offset) (segment.Batch, error) {
 	b := segment.Batch{Partition: uint16(p.num), Base: uint64(o)}
 	for o < end && len(b.Body) < batchBytes {
@@ -166,6 +172,7 @@ func (p *partition) buildBatch(o, end Offset) (segment.Batch, error) {
 			recs = c.records[o-c.first : min(c.next(), end)-c.first]
 		}
 		after := p.chunkAfterLocked(o)
+		_, lost := p.lostAtLocked(o)
 		p.mu.RUnlock()
 		if c == nil && after != nil && after.first < end { // a loss of the journal that came before this start
 			if b.Count > 0 {
@@ -174,6 +181,12 @@ func (p *partition) buildBatch(o, end Offset) (segment.Batch, error) {
 			o = after.first
 			b.Base = uint64(o)
 			continue
+		}
+		if c == nil && lost { // likewise, and nothing came after it
+			if b.Count == 0 {
+				o = end
+			}
+			break
 		}
 		if c == nil {
 			panic(fmt.Sprintf("BUG: %s/%d: offset %d of %d is neither in the tail nor in a segment", p.st.name, p.num, o, end))
@@ -316,6 +329,11 @@ func (s *Spool) activeSegment(st *stream) (*segmentFile, error) {
 	seq := st.nextSeq()
 	path := s.segmentDir(st.name) + "/" + segmentName(seq)
 	seg, err := segment.Create(path, s.segmentOptions(st, seq))
+	if errors.Is(err, fs.ErrNotExist) { // somebody has removed the directory: only its stream would stand still, but the journal with it
+		if err = vfs.OS.MkdirAll(s.segmentDir(st.name), 0o750); err == nil {
+			seg, err = segment.Create(path, s.segmentOptions(st, seq))
+		}
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,7 +34,7 @@ func (s *Spool) recover(opts Options) error {
 		return err
 	}
 	s.makeStreams()
-	r := &recovery{s: s, rebuilt: rebuilt, catalog: make(map[string]map[uint64]segmentRecord), floor: make(map[*partition]Offset)}
+	r := &recovery{s: s, rebuilt: rebuilt, catalog: make(map[string]map[uint64]segmentRecord), floor: make(map[*partition]Offset), gone: make(map[*partition][]lostRange)}
 	if err := r.readMeta(); err != nil {
 		return err
 	}
@@ -45,6 +46,7 @@ func (s *Spool) recover(opts Options) error {
 		return err
 	}
 	r.settlePartitions()
+	r.noteHoles()
 	if err := s.openJournal(opts); err != nil {
 		return err
 	}
@@ -192,7 +194,9 @@ type recovery struct {
 	seen     int64
 	catalog  map[string]map[uint64]segmentRecord
 	floor    map[*partition]Offset // the next offset that meta.db knows
-	missing  bool                  // a partition ends before its floor: the journal may still have the rest
+	gone     map[*partition][]lostRange
+	missing  bool // a partition ends before its floor: the journal may still have the rest
+	changed  bool // what is lost is not in meta.db yet
 	segments int
 	frames   int
 	records  int
@@ -242,7 +246,7 @@ func (r *recovery) openSegments() error {
 	for name, segs := range r.catalog {
 		for seq, rec := range segs {
 			if !rec.Removed {
-				r.lose(name, seq, rec, "segment is missing")
+				r.lose(name, seq, rec, "segment is missing: what the journal does not have of it is lost")
 			}
 		}
 	}
@@ -292,7 +296,10 @@ func (r *recovery) openSegment(st *stream, seq uint64, path string) error {
 	delete(r.catalog[st.name], seq)
 	if rec.Removed {
 		s.log.Info("removal of a segment is finished", "path", path)
-		return os.Remove(path)
+		if err := os.Remove(path); err != nil {
+			s.log.Warn("removed segment keeps its place on the disk", "path", path, "err", err)
+		}
+		return nil
 	}
 	seg, err := segment.Open(path, s.segmentOptions(st, seq))
 	switch {
@@ -308,7 +315,7 @@ func (r *recovery) openSegment(st *stream, seq uint64, path string) error {
 		}
 		s.log.Error("segment is damaged and was set aside", "path", path, "err", err, "quarantine", to)
 		if known {
-			r.lose(st.name, seq, rec, "segment is damaged")
+			r.lose(st.name, seq, rec, "segment is damaged: what the journal does not have of it is lost")
 		}
 		st.lastSeq = max(st.lastSeq, seq)
 		return nil
@@ -316,7 +323,7 @@ func (r *recovery) openSegment(st *stream, seq uint64, path string) error {
 		return err
 	}
 	f := newSegmentFile(st, seq, seg)
-	f.catalogued.Store(known && rec.Sealed)
+	f.catalogued.Store(known && rec.Sealed && slices.Equal(rec.Partitions, f.ranges))
 	for _, rg := range f.ranges {
 		st.grow(rg.Partition + 1)
 	}
@@ -325,19 +332,18 @@ func (r *recovery) openSegment(st *stream, seq uint64, path string) error {
 	return nil
 }
 
-// lose tells what a segment held that is gone.
+// lose notes what a segment held that is gone. The journal, or another segment, may have it all the same.
 func (r *recovery) lose(stream string, seq uint64, rec segmentRecord, why string) {
 	st := r.s.byName[stream]
+	r.changed = true
 	for _, rg := range rec.Partitions {
 		st.grow(rg.Partition + 1)
 		p := st.parts[rg.Partition]
 		if rg.Next <= p.start || rg.Next <= rg.First {
 			continue
 		}
-		r.s.log.Error(why+": records are lost", "stream", stream, "segment", seq, "partition", rg.Partition, "from", rg.First, "to", rg.Next)
-		l := lostRange{From: max(rg.First, p.start), To: rg.Next, Reason: GapDamaged}
-		p.lost = append(p.lost, l)
-		st.dropped[dropDamaged].Add(uint64(l.To - l.From))
+		r.s.log.Error(why, "stream", stream, "segment", seq, "partition", rg.Partition, "from", rg.First, "to", rg.Next)
+		r.gone[p] = append(r.gone[p], lostRange{From: rg.First, To: rg.Next})
 	}
 	key := segmentKey(stream, seq)
 	if err := r.s.meta.update(func(tx *bolt.Tx) error { return tx.Bucket(bucketSegments).Delete(key) }); err != nil {
@@ -360,6 +366,50 @@ func (r *recovery) settlePartitions() {
 				r.missing = true
 			}
 		}
+	}
+}
+
+// noteHoles remembers and counts what no segment has below the partitions' ends. What is above them is the journal's.
+func (r *recovery) noteHoles() {
+	for _, st := range r.s.streams {
+		for _, p := range st.parts {
+			at, first := p.start, true
+			for _, f := range st.segs {
+				rg, ok := f.rangeOf(p.num)
+				switch {
+				case !ok:
+					continue
+				case !first:
+					r.hole(p, at, rg.First)
+				default: // what is below the first segment may have been removed with good reason
+					for _, l := range r.gone[p] {
+						r.hole(p, max(at, l.From), min(l.To, rg.First))
+					}
+				}
+				at, first = max(at, rg.Next), false
+			}
+		}
+	}
+}
+
+// hole remembers and counts as lost what is not known to be gone already.
+func (r *recovery) hole(p *partition, from, to Offset) {
+	for from < to {
+		if l, ok := p.lostAtLocked(from); ok {
+			from = l.To
+			continue
+		}
+		next := to
+		for _, l := range p.lost {
+			if l.From > from {
+				next = min(next, l.From)
+			}
+		}
+		r.s.log.Error("records are lost", "stream", p.st.name, "partition", p.num, "from", from, "to", next)
+		p.addLostLocked(lostRange{From: from, To: next, Reason: GapDamaged})
+		p.st.dropped[dropDamaged].Add(uint64(next - from))
+		r.changed = true
+		from = next
 	}
 }
 
@@ -397,6 +447,15 @@ func (s *Spool) setApplied(lsn uint64) error {
 	return s.meta.update(func(tx *bolt.Tx) error { return s.meta.putNumber(tx, keyApplied, lsn) })
 }
 
+// remember writes what is lost to meta.db, so that the next start does not count it again.
+func (r *recovery) remember() {
+	r.s.materialiseMu.Lock()
+	defer r.s.materialiseMu.Unlock()
+	if err := r.s.writeMeta(r.s.metaApplied); err != nil {
+		r.s.log.Warn("what is lost cannot be written down, the next start finds it again", "err", err)
+	}
+}
+
 // finish makes what was recovered the new state on the disk.
 func (r *recovery) finish() error {
 	s := r.s
@@ -411,6 +470,9 @@ func (r *recovery) finish() error {
 		}
 	}
 	r.materialise(true)
+	if r.changed {
+		r.remember()
+	}
 	for _, st := range s.streams {
 		for _, p := range st.parts {
 			p.load = load{} // what was replayed is not new

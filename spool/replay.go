@@ -101,9 +101,7 @@ func (r *recovery) jump(p *partition, o Offset) {
 		p.start, p.end, p.applied = o, o, o
 		return
 	}
-	r.s.log.Error("records are lost", "stream", p.st.name, "partition", p.num, "from", p.end, "to", o)
-	p.addLostLocked(lostRange{From: p.end, To: o, Reason: GapDamaged})
-	p.st.dropped[dropDamaged].Add(uint64(o - p.end))
+	r.hole(p, p.end, o)
 	if p.applied == p.end {
 		p.applied = o
 	}
