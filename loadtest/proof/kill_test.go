@@ -61,3 +61,36 @@ func TestKillDuringOutageKeepsTheBacklog(t *testing.T) {
 	k.start()
 	l.finish()
 }
+
+// TestKillDuringCatchUpKeepsTheBacklog kills the gateway with deliveries of every partition in flight, lets the subscribers
+// come back only when they have more to get than half of the circle of packet identifiers, and kills it again while it
+// serves them from the segments.
+func TestKillDuringCatchUpKeepsTheBacklog(t *testing.T) {
+	backlog, kills := int64(60_000), 1
+	if long() {
+		backlog, kills = 300_000, 5
+	}
+	k := newKafka(t)
+	g := newGateway(t, k.addr)
+	g.start()
+	g.awaitReady()
+	cfg := usual(g, k)
+	cfg.Rate, cfg.Payload = 0, 128
+	l := startLoad(t, cfg)
+	l.await("deliveries", func(s fleet.Snapshot) bool { return s.Delivered > 5000 })
+	g.kill()
+	l.SubscribersAway(true)
+	g.start()
+	g.awaitReady()
+	l.await("a backlog", func(s fleet.Snapshot) bool { return s.ToDeliver > backlog })
+	l.Stop()
+	l.SubscribersAway(false)
+	for range kills {
+		before := l.Snapshot().Delivered
+		l.await("deliveries from the backlog", func(s fleet.Snapshot) bool { return s.Delivered > before+3000 })
+		g.kill()
+		g.start()
+		g.awaitReady()
+	}
+	l.finish()
+}
