@@ -149,7 +149,7 @@ func (s *session) undefer() {
 	})
 }
 
-// tooLargeLocked ends a delivery that fitted the client's last connection and does not fit this one.
+// tooLargeLocked ends a delivery that fitted the client's last connection, or was allowed to it, and not this one.
 func (s *session) tooLargeLocked(fl *flight) {
 	if fl.qos == 1 {
 		s.flights.set(fl, flightDone)
@@ -172,7 +172,7 @@ func (s *session) sendDeferredLocked(lane int, pid uint16, rec *spool.Record, en
 		packet, at := enc.encode(s.conn.peer.Version, h)
 		state := flightSent
 		switch {
-		case s.tooLarge(s.conn, packet):
+		case s.tooLarge(s.conn, packet), s.denied(s.conn, rec.Topic, h.qos):
 			s.tooLargeLocked(fl)
 			delete(s.again, place{int32(lane), rec.Offset})
 			return true
@@ -337,7 +337,7 @@ func (s *session) resendOne(c *conn, was flight, rec *spool.Record, enc *encoder
 	h.retain = h.retain || fl.lane == noLane
 	packet, at := enc.encode(c.peer.Version, h)
 	switch {
-	case s.tooLarge(c, packet):
+	case s.tooLarge(c, packet), s.denied(c, rec.Topic, h.qos):
 		s.tooLargeLocked(fl)
 		return true
 	case !c.out.message(packet, at, was.pid, !fl.fresh, s.srv.outputLimit):

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/forebay-gateway/forebay/gateway/unit"
+	"github.com/forebay-gateway/forebay/mqtt/auth"
 )
 
 // The types of a listener.
@@ -20,6 +21,9 @@ const (
 type Config struct {
 	// Addresses where clients connect.
 	Listeners []ListenerConfig `yaml:"listeners"`
+
+	// Who may come in, and what clients may do.
+	Auth auth.Config `yaml:"auth"`
 
 	// Largest packet that a client may send; told to MQTT 5 clients.
 	MaxPacketSize unit.Bytes `yaml:"max_packet_size"`
@@ -90,7 +94,7 @@ type ListenerConfig struct {
 	// Type: tcp or websocket.
 	Type string `yaml:"type"`
 
-	// Address, host:port. There is no authentication yet: keep it on a loopback or trusted network.
+	// Address, host:port. Without mqtt.auth.methods keep it on a loopback or trusted network.
 	Address string `yaml:"address"`
 
 	// Path of the WebSocket. Only for type websocket.
@@ -99,6 +103,9 @@ type ListenerConfig struct {
 	// Origins that a browser may come from, such as https://example.com; "*" is any. Empty: the host of the request only.
 	// Clients that are no browsers send none and are not asked. Only for type websocket.
 	Origins []string `yaml:"origins"`
+
+	// What this listener does otherwise than mqtt.auth.
+	Auth auth.ListenerConfig `yaml:"auth"`
 
 	// Connections at the same time; 0 is no limit.
 	MaxConnections int `yaml:"max_connections"`
@@ -111,6 +118,7 @@ func DefaultConfig() Config {
 			{Name: "tcp", Type: ListenerTCP, Address: "127.0.0.1:1883"},
 			{Name: "websocket", Type: ListenerWebSocket, Address: "127.0.0.1:8083", Path: "/mqtt"},
 		},
+		Auth:               auth.DefaultConfig(),
 		MaxPacketSize:      1 << 20,
 		MaxConnectSize:     64 << 10,
 		ReceiveMaximum:     1024,
@@ -161,6 +169,11 @@ func (c Config) Validate() error {
 		names[l.Name] = i
 		l.validate(func(format string, args ...any) { fault(key+format, args...) })
 	}
+	var own []auth.ListenerConfig
+	for _, l := range c.Listeners {
+		own = append(own, l.Auth)
+	}
+	errs = append(errs, c.Auth.Validate(own...))
 	size("max_packet_size", c.MaxPacketSize, 1<<10, maxPacketSize)
 	size("max_connect_size", c.MaxConnectSize, 256, c.MaxPacketSize)
 	between("receive_maximum", c.ReceiveMaximum, 1, 65535)

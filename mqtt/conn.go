@@ -44,6 +44,7 @@ type conn struct {
 	keepAlive      time.Duration // 0 is none
 
 	// Of the reader.
+	enhanced *enhanced     // nil without an authentication method
 	aliases  []string      // topic alias - 1 → topic
 	deadline time.Duration // of the next packet, on the server's clock
 	polite   bool          // the client sent DISCONNECT with reason 0x00, which drops the will
@@ -53,8 +54,11 @@ type conn struct {
 
 	marked atomic.Bool // in a distributor's list of connections to flush
 
-	mu    sync.Mutex
-	cause error // why it ends; the first one counts
+	admitted atomic.Pointer[admission] // as whom it was let in; nil before that
+
+	mu     sync.Mutex
+	cause  error       // why it ends; the first one counts
+	expiry *time.Timer // of the credentials; nil without one
 }
 
 func (srv *Server) newConn(lst *listener, nc net.Conn, cancel context.CancelFunc) *conn {
@@ -120,8 +124,10 @@ func (c *conn) handle(ctx context.Context, p wire.Packet) bool {
 	case *wire.Disconnect:
 		c.goodbye(p)
 		return false
-	default: // AUTH without an authentication method in CONNECT (MQTT 5, 4.12)
-		c.closeFor(protocolError("no authentication method was agreed on"))
+	case *wire.Auth:
+		return c.reauthenticate(ctx, p)
+	default: // the decoder lets nothing else pass
+		c.closeFor(protocolError("packet is not one of a client"))
 		return false
 	}
 	return true
@@ -209,6 +215,7 @@ func detail(err error) string {
 func (c *conn) end() {
 	c.closeFor(io.EOF)
 	c.acks.end()
+	c.expireAt(time.Time{})
 	c.mu.Lock()
 	cause := c.cause
 	c.mu.Unlock()
@@ -235,10 +242,6 @@ func (c *conn) clientID() string {
 		return ""
 	}
 	return c.sess.id
-}
-
-func (c *conn) client() Client {
-	return Client{ID: c.sess.id, UserName: c.userName, Listener: c.lst.cfg.Name, Remote: c.nc.RemoteAddr()}
 }
 
 // writeFailed, hasRoom and written make the connection the owner of its output.

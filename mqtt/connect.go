@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/forebay-gateway/forebay/mqtt/wire"
@@ -30,7 +31,7 @@ func (c *conn) connect(ctx context.Context) error {
 		c.closeFor(errors.New("the first packet is no CONNECT"))
 		return errors.New("no connect")
 	}
-	ack, reason, text := c.greet(hello)
+	ack, reason, text := c.greet(ctx, hello)
 	if reason == reasonSuccess {
 		err = c.srv.attach(ctx, c, hello, ack)
 		reason = reasonOf(err)
@@ -41,6 +42,9 @@ func (c *conn) connect(ctx context.Context) error {
 		return errors.New("refused")
 	}
 	c.srv.metrics.connects.Inc()
+	if a := c.srv.auth; a != nil && c.admitted.Load().generation != a.Generation() {
+		c.recheck() // the rules changed while nobody could see this connection
+	}
 	c.extendDeadline()
 	if c.keepAlive == 0 {
 		_ = c.nc.SetReadDeadline(time.Time{})
@@ -58,13 +62,10 @@ func (c *conn) end0(err error) {
 }
 
 // greet checks the CONNECT and prepares what CONNACK tells: for MQTT 5 every limit that is enforced.
-func (c *conn) greet(p *wire.Connect) (ack *wire.Connack, reason byte, text string) {
+func (c *conn) greet(ctx context.Context, p *wire.Connect) (ack *wire.Connack, reason byte, text string) {
 	cfg := &c.srv.cfg
 	ack = &wire.Connack{}
 	pr := &ack.Properties
-	if p.HasAuthMethod {
-		return nil, reasonBadAuthMethod, "authentication method is not supported"
-	}
 	if p.ClientID == "" {
 		if p.Version == wire.Version311 && !p.CleanStart { // MQTT 3.1.1, 3.1.3-8
 			return nil, reasonClientIDInvalid, ""
@@ -72,15 +73,17 @@ func (c *conn) greet(p *wire.Connect) (ack *wire.Connack, reason byte, text stri
 		p.ClientID = assignClientID()
 		pr.AssignedClientID = p.ClientID
 	}
-	who := Client{ID: p.ClientID, UserName: p.UserName, Listener: c.lst.cfg.Name, Remote: c.nc.RemoteAddr()}
-	if a := c.srv.access; a != nil {
-		if err := a.Connect(who, p.Password); err != nil {
-			return nil, reasonOf(err), ""
-		}
-		if w := p.Will; w != nil {
-			if err := a.Publish(who, w.Topic, w.QoS, w.Retain); err != nil {
-				return nil, reasonOf(err), "will is not allowed"
-			}
+	last, err := c.enter(ctx, p)
+	if err != nil {
+		c.end0(fmt.Errorf("refused: %w", err)) // the client is not told as much
+		return nil, reasonOf(err), ""
+	}
+	if p.HasAuthMethod {
+		pr.AuthenticationMethod, pr.AuthenticationData = p.AuthMethod, last
+	}
+	if w := p.Will; w != nil {
+		if err := c.mayPublish(w.Topic, w.QoS, w.Retain); err != nil {
+			return nil, reasonOf(err), "will is not allowed"
 		}
 	}
 	if w := p.Will; w != nil {
@@ -95,7 +98,6 @@ func (c *conn) greet(p *wire.Connect) (ack *wire.Connack, reason byte, text stri
 	}
 
 	c.peer = wire.Peer{Version: p.Version, NoProblemInfo: !p.RequestProblemInfo, MaxPacket: p.MaxPacketSize}
-	c.userName = p.UserName
 	c.receiveMaximum = int(p.ReceiveMaximum)
 	if p.Version == wire.Version311 {
 		c.receiveMaximum = cfg.MaxInflight
@@ -211,7 +213,7 @@ func (srv *Server) openSession(c *conn, p *wire.Connect) (s *session, present bo
 	s.will = nil
 	switch {
 	case p.Will != nil:
-		s.will = newWill(p.Will, s.id, p.UserName, srv.now())
+		s.will = newWill(p.Will, c, srv.now())
 		changes = append(changes, s.will.change(s.id))
 	case hadWill:
 		changes = append(changes, deleteWill(s.id)) // the client is back before the delay was over

@@ -103,7 +103,7 @@ func (s *session) offer(lane int, rec *spool.Record, subs []*subscription, enc *
 		return nil
 	}
 	if h.qos == 0 {
-		return s.sendQoS0Locked(c, h, enc)
+		return s.sendQoS0Locked(c, rec, h, enc)
 	}
 	f := s.feed
 	if f == nil || !f.live[lane] || rec.Offset < f.next[lane] {
@@ -128,9 +128,9 @@ func (s *session) offer(lane int, rec *spool.Record, subs []*subscription, enc *
 	return nil
 }
 
-func (s *session) sendQoS0Locked(c *conn, h how, enc *encoder) *conn {
+func (s *session) sendQoS0Locked(c *conn, rec *spool.Record, h how, enc *encoder) *conn {
 	packet, _ := enc.encode(c.peer.Version, h)
-	if s.tooLarge(c, packet) || !enc.alive {
+	if s.tooLarge(c, packet) || !enc.alive || s.denied(c, rec.Topic, 0) {
 		return nil
 	}
 	if !c.out.message(packet, 0, 0, false, c.srv.outputLimit) {
@@ -159,7 +159,7 @@ func (s *session) sendLocked(lane int32, rec *spool.Record, h how, enc *encoder)
 		return true
 	}
 	packet, at := enc.encode(c.peer.Version, h)
-	if s.tooLarge(c, packet) {
+	if s.tooLarge(c, packet) || s.denied(c, rec.Topic, h.qos) {
 		return true
 	}
 	fl := flight{off: rec.Offset, group: h.group, lane: lane, pid: s.flights.take(), qos: h.qos, state: flightSent}

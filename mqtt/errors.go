@@ -1,20 +1,24 @@
 package mqtt
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/forebay-gateway/forebay/mqtt/auth"
+)
 
 // What an Access may answer, and what the engine itself means by refusing.
 var (
 	// ErrNotAuthorized refuses an action: reason code 0x87.
-	ErrNotAuthorized = errors.New("not authorized")
+	ErrNotAuthorized = auth.ErrNotAuthorized
 
 	// ErrBadUserNameOrPassword refuses a CONNECT: reason code 0x86.
-	ErrBadUserNameOrPassword = errors.New("bad user name or password")
+	ErrBadUserNameOrPassword = auth.ErrBadCredentials
 
 	// ErrBanned refuses a CONNECT: reason code 0x8A.
-	ErrBanned = errors.New("banned")
+	ErrBanned = auth.ErrBanned
 
 	// ErrServerBusy refuses a CONNECT that may be tried again: reason code 0x89.
-	ErrServerBusy = errors.New("server busy")
+	ErrServerBusy = auth.ErrBusy
 
 	// ErrQuotaExceeded refuses an action for a limit: reason code 0x97.
 	ErrQuotaExceeded = errors.New("quota exceeded")
@@ -24,5 +28,8 @@ var (
 	errTakenOver    = errors.New("session taken over")
 	errShuttingDown = errors.New("server shutting down")
 	errWriteTimeout = errors.New("write timeout")
-	errOverflow     = errors.New("too many answers that the client does not read")
+
+	errBannedNow          = errors.New("banned while connected")
+	errCredentialsExpired = errors.New("credentials have expired")
+	errOverflow           = errors.New("too many answers that the client does not read")
 )

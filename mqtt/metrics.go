@@ -15,10 +15,11 @@ const (
 	dropExpired    = "expired"          // its time was over, or retention has removed it, before it could be sent
 	dropRefused    = "refused"          // the subscriber answered with an error
 	dropRefusedIn  = "publish_refused"  // a publish that was not allowed or not valid
+	dropDenied     = "not_authorized"   // a publish or a delivery that the ACL does not allow
 	dropNotStored  = "not_stored"       // a QoS 0 publish for which the spool had no room
 )
 
-var dropReasons = []string{dropBufferFull, dropTooLarge, dropExpired, dropRefused, dropRefusedIn, dropNotStored}
+var dropReasons = []string{dropBufferFull, dropTooLarge, dropExpired, dropRefused, dropRefusedIn, dropDenied, dropNotStored}
 
 type metrics struct {
 	reg  prometheus.Registerer

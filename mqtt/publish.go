@@ -8,6 +8,7 @@ import (
 
 	"github.com/mochi-mqtt/server/v2/packets"
 
+	"github.com/forebay-gateway/forebay/mqtt/auth"
 	"github.com/forebay-gateway/forebay/mqtt/wire"
 	"github.com/forebay-gateway/forebay/spool"
 )
@@ -67,8 +68,10 @@ func (c *conn) check(p *wire.Publish) error {
 	if !p.PayloadFormatValid() {
 		return errPayloadFormat
 	}
-	if a := c.srv.access; a != nil {
-		if err := a.Publish(c.client(), p.Topic, p.QoS, p.Retain); err != nil {
+	// A repetition is of a message that was allowed and is stored: a refusal would let the client give its identifier to
+	// another one, which would then be taken for a repetition.
+	if p.QoS < 2 || !c.sess.knows(p.PacketID) {
+		if err := c.mayPublish(p.Topic, p.QoS, p.Retain); err != nil {
 			return err
 		}
 	}
@@ -90,22 +93,32 @@ func reserved(topic string) bool {
 }
 
 // refusePublish answers a publish that is not stored. What is not stored is never acknowledged with success: a 3.1.1
-// client, which can be told nothing, loses its connection instead (MQTT 3.1.1, 3.3.5-2).
+// client, which can be told nothing, loses its connection instead (MQTT 3.1.1, 3.3.5-2). The one exception is the operator's
+// own choice, auth.acl.denied_311: drop.
 func (c *conn) refusePublish(p *wire.Publish, err error) bool {
-	c.srv.metrics.drop(dropRefusedIn)
-	switch {
-	case p.QoS == 0:
+	reason, denied := reasonOf(err), errors.Is(err, ErrNotAuthorized)
+	if denied {
+		c.srv.metrics.drop(dropDenied)
+	} else {
+		c.srv.metrics.drop(dropRefusedIn)
+	}
+	if c.peer.Version != wire.Version5 {
+		drop := denied && c.srv.cfg.Auth.ACL.Denied311 == auth.DeniedDrop
+		if !drop && (denied || p.QoS > 0) {
+			c.closeFor(err)
+			return false
+		}
+		reason = reasonSuccess
+	}
+	if p.QoS == 0 {
 		return true
-	case c.peer.Version != wire.Version5:
-		c.closeFor(err)
-		return false
 	}
 	kind := byte(packets.Puback)
 	if p.QoS == 2 {
 		kind = packets.Pubrec
 	}
 	n := c.acks.add(kind, p.PacketID, true)
-	c.acks.resolve(n, reasonOf(err), c.acknowledge)
+	c.acks.resolve(n, reason, c.acknowledge)
 	c.out.wake()
 	return true
 }
@@ -123,8 +136,11 @@ type inbound struct {
 // Durable implements spool.Completion: the acknowledgement leaves now, and with it everything that waited behind it.
 func (in *inbound) Durable(rec *spool.Record, err error) {
 	c := in.c
-	if err == nil && in.retain {
-		c.srv.retained.apply(rec)
+	if err == nil {
+		if in.retain {
+			c.srv.retained.apply(rec)
+		}
+		c.srv.lanes.acknowledged(c.srv.spool.StreamFor(rec.Topic), rec)
 	}
 	switch {
 	case in.qos == 2:

@@ -29,6 +29,14 @@ const (
 	inboundReleasing
 )
 
+// knows reports whether a QoS 2 publish with this identifier was accepted and not released.
+func (s *session) knows(pid uint16) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id, ok := s.inbound[pid]
+	return ok && id.state != inboundReleasing
+}
+
 // publish2 stores a QoS 2 publish once, however often it comes; false ends the connection.
 func (c *conn) publish2(ctx context.Context, rec *spool.Record, pid uint16) bool {
 	s := c.sess

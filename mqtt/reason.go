@@ -9,6 +9,7 @@ import (
 
 	"github.com/mochi-mqtt/server/v2/packets"
 
+	"github.com/forebay-gateway/forebay/mqtt/auth"
 	"github.com/forebay-gateway/forebay/mqtt/wire"
 	"github.com/forebay-gateway/forebay/spool"
 )
@@ -32,6 +33,8 @@ const (
 	reasonFilterInvalid     = 0x8F
 	reasonIDNotFound        = 0x92
 	reasonQuotaExceeded     = 0x97
+	reasonAdministrative    = 0x98
+	reasonConnectTime       = 0xA0
 )
 
 // The return codes of a CONNACK of MQTT 3.1.1.
@@ -64,6 +67,16 @@ func reasonOf(err error) byte {
 		return reasonBanned
 	case errors.Is(err, ErrServerBusy):
 		return reasonServerBusy
+	case errors.Is(err, auth.ErrUnavailable):
+		return reasonServerUnavailable
+	case errors.Is(err, auth.ErrBadMethod):
+		return reasonBadAuthMethod
+	case errors.Is(err, auth.ErrProtocol):
+		return packets.ErrProtocolViolation.Code
+	case errors.Is(err, errBannedNow): // 0x8A is not for a DISCONNECT
+		return reasonAdministrative
+	case errors.Is(err, errCredentialsExpired): // maximum connect time: authorised for so long
+		return reasonConnectTime
 	case errors.Is(err, errTakenOver):
 		return reasonTakenOver
 	case errors.Is(err, errShuttingDown):

@@ -31,6 +31,11 @@ func (n *retainedNode) find(name string) (int, bool) {
 
 // apply makes rec the retained message of its topic, or removes it when rec has no payload (MQTT 5, 3.3.1-6).
 func (r *retainedStore) apply(rec *spool.Record) {
+	if rec.StreamTTL { // it binds what the stream delivers; a retained message stays as its publisher gave it
+		own := *rec
+		own.ExpiresAt, own.StreamTTL = 0, false
+		rec = &own
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(rec.Payload) == 0 {
@@ -253,7 +258,7 @@ func (s *session) sendRetainedLocked(sub *subscription, rec *spool.Record, enc *
 		return s.roomLocked() && s.sendLocked(noLane, rec, h, enc)
 	}
 	packet, _ := enc.encode(s.conn.peer.Version, h)
-	if s.tooLarge(s.conn, packet) {
+	if s.tooLarge(s.conn, packet) || s.denied(s.conn, rec.Topic, 0) {
 		return true
 	}
 	if !s.conn.out.message(packet, 0, 0, false, s.srv.outputLimit) {

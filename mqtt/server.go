@@ -11,13 +11,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/forebay-gateway/forebay/mqtt/auth"
 	"github.com/forebay-gateway/forebay/spool"
 )
 
 // Options are what the program wires.
 type Options struct {
 	Log        Log                   // required, see SpoolLog
-	Access     Access                // nil allows everything
+	Access     Access                // nil: Config.Auth decides
 	Logger     *slog.Logger          // nil discards
 	Registerer prometheus.Registerer // nil is private
 	Now        func() time.Time      // nil is time.Now
@@ -27,7 +28,8 @@ type Options struct {
 type Server struct {
 	cfg         Config
 	spool       Log
-	access      Access
+	access      Access     // nil, or
+	auth        *auth.Auth // nil
 	log         *slog.Logger
 	now         func() time.Time
 	metrics     *metrics
@@ -99,11 +101,8 @@ func New(cfg Config, opts Options) (*Server, error) {
 		return nil, fmt.Errorf("mqtt: %w", err)
 	}
 	srv.metrics = m
-	if err := srv.restore(); err != nil {
-		m.unregister()
-		return nil, fmt.Errorf("mqtt: %w", err)
-	}
-	if srv.low, err = srv.openLowWater(); err != nil {
+	if err := srv.open(opts.Registerer); err != nil {
+		srv.closeAuth()
 		m.unregister()
 		return nil, fmt.Errorf("mqtt: %w", err)
 	}
@@ -114,8 +113,36 @@ func New(cfg Config, opts Options) (*Server, error) {
 	return srv, nil
 }
 
+// open reads what the server begins with.
+func (srv *Server) open(reg prometheus.Registerer) (err error) {
+	if srv.access == nil {
+		own := make(map[string]auth.ListenerConfig)
+		for _, l := range srv.cfg.Listeners {
+			own[l.Name] = l.Auth
+		}
+		srv.auth, err = auth.New(srv.cfg.Auth, auth.Options{Listeners: own, Logger: srv.log, Registerer: reg, Now: srv.now})
+		if err != nil {
+			return err
+		}
+	}
+	if err := srv.restore(); err != nil {
+		return err
+	}
+	srv.low, err = srv.openLowWater()
+	return err
+}
+
+func (srv *Server) closeAuth() {
+	if srv.auth != nil {
+		srv.auth.Close()
+	}
+}
+
 // Listen binds all listeners.
 func (srv *Server) Listen() error {
+	if srv.auth != nil && srv.auth.Open() && len(srv.listeners) > 0 {
+		srv.log.Warn("everybody may connect, publish and subscribe", "hint", "set mqtt.auth.methods")
+	}
 	for i, l := range srv.listeners {
 		if err := l.bind(); err != nil {
 			for _, open := range srv.listeners[:i] {
@@ -158,6 +185,9 @@ func (srv *Server) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	start := func(fn func(context.Context)) { wg.Go(func() { fn(inner) }) }
 	start(srv.writer.run)
+	if srv.auth != nil {
+		start(func(ctx context.Context) { srv.auth.Watch(ctx, srv.rulesChanged) })
+	}
 	start(srv.checkpointer)
 	start(srv.janitor)
 	start(srv.clock.run)
@@ -229,6 +259,7 @@ func (srv *Server) Close(ctx context.Context) error {
 	srv.closing = true
 	srv.connMu.Unlock()
 	defer srv.metrics.unregister()
+	defer srv.closeAuth()
 	if !started {
 		for _, l := range srv.listeners {
 			l.close()

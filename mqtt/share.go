@@ -44,7 +44,7 @@ func (g *group) addMember(sub *subscription) (added bool) {
 		return false
 	}
 	if g.feed == nil {
-		g.feed = newFeed(g.srv.lanes.ends())
+		g.feed = newFeed(g.srv.lanes.begins())
 	}
 	for i := range g.members {
 		if g.members[i].sess == sub.sess {
@@ -114,7 +114,7 @@ func (g *group) positionLocked(i int) spool.Offset {
 func (g *group) offer(lane int, rec *spool.Record, enc *encoder) *conn {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.gone {
+	if g.gone || rec.Offset < g.feed.next[lane] {
 		return nil
 	}
 	if rec.QoS == 0 {
@@ -125,7 +125,7 @@ func (g *group) offer(lane int, rec *spool.Record, enc *encoder) *conn {
 		return c
 	}
 	f := g.feed
-	if !f.live[lane] || rec.Offset < f.next[lane] {
+	if !f.live[lane] {
 		return nil
 	}
 	c, ok := g.handLocked(lane, rec, enc)
@@ -141,47 +141,71 @@ func (g *group) offer(lane int, rec *spool.Record, enc *encoder) *conn {
 	return nil
 }
 
-// handLocked gives rec to the next member that takes it.
+// handLocked gives rec to the next member that takes it. A record that no connected member may have is dropped.
 func (g *group) handLocked(lane int, rec *spool.Record, enc *encoder) (*conn, bool) {
+	var denied *conn
+	others := false
 	for i := range g.members {
 		at := (g.turn + i) % len(g.members)
 		sub := g.members[at]
-		c, ok := sub.sess.takeShared(lane, rec, sub, enc)
-		if ok {
+		c, took := sub.sess.takeShared(lane, rec, sub, enc)
+		switch took {
+		case shareTaken:
 			g.turn = (at + 1) % len(g.members)
 			return c, true
+		case shareDenied:
+			denied = c
+		case shareNoRoom:
+			others = true
 		}
+	}
+	if denied != nil && !others {
+		g.srv.metrics.drop(dropDenied)
+		return denied, true
 	}
 	return nil, false
 }
 
+// What a member makes of a record.
+type shareAnswer byte
+
+const (
+	shareOffline shareAnswer = iota
+	shareNoRoom
+	shareDenied // the rules do not allow it, any more
+	shareTaken
+)
+
 // takeShared delivers a record of a shared subscription if the session is connected and has room.
-func (s *session) takeShared(lane int, rec *spool.Record, sub *subscription, enc *encoder) (*conn, bool) {
+func (s *session) takeShared(lane int, rec *spool.Record, sub *subscription, enc *encoder) (*conn, shareAnswer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.conn
 	if c == nil || s.ended {
-		return nil, false
+		return nil, shareOffline
 	}
 	h := how{qos: min(sub.qos, rec.QoS), retain: sub.asPublished && rec.Retain, group: sub.group}
 	if sub.id != 0 {
 		h.ids = []uint32{sub.id}
 	}
+	if !c.mayReceive(rec.Topic, h.qos) {
+		return c, shareDenied
+	}
 	if h.qos == 0 {
 		packet, _ := enc.encode(c.peer.Version, h)
 		if s.tooLarge(c, packet) || !enc.alive {
-			return c, true
+			return c, shareTaken
 		}
 		if !c.out.message(packet, 0, 0, false, s.srv.outputLimit) {
-			return nil, false
+			return nil, shareNoRoom
 		}
 		s.srv.metrics.sent[0].Inc()
-		return c, true
+		return c, shareTaken
 	}
 	if s.waiting.len() > 0 || !s.roomLocked() || !s.sendLocked(int32(lane), rec, h, enc) {
-		return nil, false
+		return nil, shareNoRoom
 	}
-	return c, true
+	return c, shareTaken
 }
 
 // giveBack takes deliveries of a member that is gone.

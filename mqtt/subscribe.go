@@ -86,10 +86,8 @@ func (c *conn) maySubscribe(f *wire.Filter) byte {
 	if c.srv.tooDeep(f.Topic) {
 		return reasonFilterInvalid
 	}
-	if a := c.srv.access; a != nil {
-		if err := a.Subscribe(c.client(), f.Filter, f.QoS); err != nil {
-			return reasonOf(err)
-		}
+	if err := c.maySubscribeTo(f.Filter, f.QoS); err != nil {
+		return reasonOf(err)
 	}
 	if limit := c.srv.cfg.MaxSubscriptions; limit > 0 {
 		s.mu.Lock()
@@ -130,7 +128,7 @@ func (s *session) newSubscription(f *wire.Filter, id uint32) (sub *subscription,
 
 func (s *session) putLocked(sub *subscription) (isNew bool) {
 	old := s.subs.get(sub.filter)
-	if sub.group == nil && sub.qos > 0 {
+	if sub.group == nil {
 		s.startLocked(sub, old)
 	}
 	s.subs.put(sub)
@@ -152,28 +150,30 @@ func (s *session) putLocked(sub *subscription) (isNew bool) {
 	return old == nil
 }
 
-// startLocked sets where the subscription begins: at what the distributors offer next.
+// startLocked sets where the subscription begins: at what the distributors offer next, and above what is acknowledged. An
+// earlier subscription to the same filter goes on.
 func (s *session) startLocked(sub, old *subscription) {
-	if s.feed == nil {
+	fresh := old == nil || old.qos == 0 && sub.qos > 0
+	if s.feed == nil && sub.qos > 0 {
 		s.feed = newFeed(s.srv.lanes.ends())
 		for i := range s.feed.live {
 			s.feed.join(i)
 		}
-		return
 	}
-	if old != nil && old.qos > 0 {
+	if !fresh {
 		sub.from = old.from
 		return
 	}
-	if s.feed.behind == 0 {
-		return
-	}
-	// What the feed still has to read on lanes where it is behind was published before this SUBSCRIBE.
-	sub.from = make(positions, len(s.feed.next))
 	for i, l := range s.srv.lanes.list {
-		if !s.feed.live[i] {
-			sub.from[i] = l.position()
+		// What the feed still has to read on a lane where it is behind was published before this SUBSCRIBE.
+		behind := sub.qos > 0 && !s.feed.live[i]
+		if !behind && l.begin() == l.position() {
+			continue
 		}
+		if sub.from == nil {
+			sub.from = make(positions, len(s.srv.lanes.list))
+		}
+		sub.from[i] = l.begin()
 	}
 }
 

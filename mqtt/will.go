@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"time"
 
+	"github.com/forebay-gateway/forebay/mqtt/auth"
 	"github.com/forebay-gateway/forebay/mqtt/wire"
 	"github.com/forebay-gateway/forebay/spool"
 )
@@ -12,16 +13,18 @@ import (
 // published after a crash of the gateway too, and deleted in the same group as its record is written: once.
 type will struct {
 	rec    *spool.Record
-	expiry uint32 // Message Expiry Interval, counted from the moment of publishing
-	delay  uint32 // seconds
-	has    bool   // expiry is set
-	due    int64  // Unix time in nanoseconds at which it is published; 0 while the client is connected
+	who    *auth.Subject // whose it is; nil after a restart: then it was allowed when it came
+	expiry uint32        // Message Expiry Interval, counted from the moment of publishing
+	delay  uint32        // seconds
+	has    bool          // expiry is set
+	due    int64         // Unix time in nanoseconds at which it is published; 0 while the client is connected
 }
 
-func newWill(w *wire.Will, clientID, userName string, now time.Time) *will {
-	rec := w.Publish.Record(clientID, userName, now)
+func newWill(w *wire.Will, c *conn, now time.Time) *will {
+	who := c.admitted.Load().subject
+	rec := w.Publish.Record(who.ClientID, who.Identity.User, now)
 	rec.ExpiresAt = 0
-	return &will{rec: rec, expiry: w.Expiry, has: w.HasExpiry, delay: w.Delay}
+	return &will{rec: rec, who: &who, expiry: w.Expiry, has: w.HasExpiry, delay: w.Delay}
 }
 
 // change keeps the will: version 1 | has expiry 1 | expiry uvarint | delay uvarint | due varint | message.
@@ -54,6 +57,11 @@ func (srv *Server) publishWill(w *will, clientID string) {
 		rec.ExpiresAt = rec.ReceivedAt + int64(w.expiry)*second
 	}
 	changes := []spool.Change{deleteWill(clientID)}
+	if a := srv.auth; a != nil && w.who != nil && !a.Permissions(*w.who).Publish(rec.Topic, rec.QoS, rec.Retain) {
+		srv.metrics.drop(dropDenied) // the rules have changed since the CONNECT
+		srv.writer.put(stateEntry{changes: changes})
+		return
+	}
 	if rec.Retain {
 		changes = append(changes, retainedChange(&rec))
 	}

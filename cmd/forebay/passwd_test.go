@@ -102,3 +102,28 @@ func TestACLTest(t *testing.T) {
 		t.Errorf("%d %s", code, stderr)
 	}
 }
+
+// What the guide shows works.
+func TestSecurityGuideExamplesLoad(t *testing.T) {
+	guide := document(t, "docs/SECURITY.md")
+	rules := 0
+	for _, text := range blocks(guide, "") {
+		rules++
+		file := filepath.Join(t.TempDir(), "acl")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if code, _, stderr := forebay("acl", "check", file); code != exitOK {
+			t.Errorf("%s\n%s", stderr, text)
+		}
+	}
+	for _, text := range blocks(guide, "yaml") {
+		rules++
+		if code, _, stderr := forebay("config", "check", write(t, text)); code != exitOK {
+			t.Errorf("%s\n%s", stderr, text)
+		}
+	}
+	if rules != 2 {
+		t.Errorf("%d examples", rules)
+	}
+}

@@ -17,6 +17,9 @@ const exampleHead = `# Every key of Forebay with its meaning and its default. Wr
 
 // examples are values for keys that have no default and must have a value, so that a list shows an item that loads.
 var examples = map[string]string{
+	"mqtt.auth.certificate.users[].match": "'press-*.plant.example.com'",
+	"mqtt.auth.certificate.users[].user":  "press",
+
 	"spool.streams[].name":    "alarms",
 	"spool.streams[].filters": "[alarm/#, plant/+/alarm/#]",
 
