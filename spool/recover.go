@@ -479,7 +479,7 @@ func (r *recovery) finish() error {
 			st.moveStart(p)
 		}
 	}
-	if err := s.meta.load(cursorSpace, func(name string, v []byte) error {
+	if err := s.Load(cursorSpace, func(name string, v []byte) error {
 		err := s.cursors.restore(name, v)
 		if damaged(err) {
 			s.log.Error("cursor is damaged and is forgotten", "cursor", name, "err", err)
