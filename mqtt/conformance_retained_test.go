@@ -2,10 +2,13 @@ package mqtt_test
 
 import (
 	"fmt"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/mochi-mqtt/server/v2/packets"
 
+	"github.com/forebay-gateway/forebay/gateway/unit"
 	"github.com/forebay-gateway/forebay/mqtt/mqtttest"
 )
 
@@ -224,4 +227,34 @@ func TestRetainedMessagesGoOnAfterReconnect(t *testing.T) {
 		sub.SendAck(packets.Puback, pk.PacketID)
 	}
 	sub.Ping()
+}
+
+// The time to live of a stream binds what the stream delivers. A retained message is not bound by it, before a restart no
+// more than after it, and the publisher's own expiry is not cut.
+func TestRetainedMessageOutlivesTheStreamsTTL(t *testing.T) {
+	s := newServer(filepath.Join(t.TempDir(), "spool"))
+	s.spool.Streams[0].TTL = unit.Duration(time.Minute)
+	s.spool.Streams[0].MaxTTL = unit.Duration(time.Minute)
+	s.run(t)
+	t.Cleanup(func() { s.stop(t) })
+	pub := s.connect(t, mqtttest.Connect{ID: "pub"})
+	pub.Publish(mqtttest.Publish{Topic: "r/a", Payload: "for ever", QoS: 1, Retain: true})
+	pub.Publish(mqtttest.Publish{Topic: "r/b", Payload: "an hour", QoS: 2, Retain: true, Properties: `02 00000e10`})
+	s.pass(2 * time.Minute)
+	for _, restart := range []bool{false, true} {
+		if restart {
+			s.restart(t)
+		}
+		c := s.connect(t, mqtttest.Connect{ID: "late"})
+		c.Subscribe("r/#", 1)
+		if pk := c.Receive(mqtttest.Publish{Topic: "r/a", Payload: "for ever", QoS: 1, Retain: true}); pk.Properties.MessageExpiryInterval != 0 {
+			t.Errorf("an expiry that nobody gave: %d s", pk.Properties.MessageExpiryInterval)
+		}
+		pk := c.Receive(mqtttest.Publish{Topic: "r/b", Payload: "an hour", QoS: 1, Retain: true})
+		if left := pk.Properties.MessageExpiryInterval; left < 3400 || left > 3480 {
+			t.Errorf("%d s left of an hour after two minutes", left)
+		}
+		c.Ping()
+		c.Disconnect()
+	}
 }

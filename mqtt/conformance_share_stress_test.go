@@ -128,7 +128,7 @@ func TestStressSharedSubscription(t *testing.T) {
 }
 
 func TestStressSharedSubscriptionWithKills(t *testing.T) {
-	const once = false // not yet: what a member completed just before a crash may be handed out again
+	const once = true
 	v := startVictim(t)
 	var addr atomic.Pointer[net.Addr]
 	first := v.tcp

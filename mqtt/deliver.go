@@ -166,6 +166,9 @@ func (s *session) sendLocked(lane int32, rec *spool.Record, h how, enc *encoder)
 	if lane == noLane {
 		fl.rec = rec
 	}
+	if h.group != nil {
+		fl.saves = h.group.saves()
+	}
 	if promised := h.qos == 2 && s.durable; promised || s.held.len() > 0 {
 		if !c.out.room(len(packet)+s.heldBytes, s.srv.outputLimit) {
 			return false

@@ -239,6 +239,10 @@ func (d *dirtySet) take() []checkpointed {
 func (s *session) checkpoint() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.saveLocked()
+}
+
+func (s *session) saveLocked() {
 	if !s.ended && s.dirty {
 		// Queued under the lock: so a change that follows from a later state comes later.
 		s.srv.writer.put(stateEntry{changes: s.checkpointLocked()})

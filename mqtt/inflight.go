@@ -13,6 +13,7 @@ type flight struct {
 	rec *spool.Record // only for a retained message sent for a SUBSCRIBE, which has no lane
 
 	group *group // set when the delivery belongs to a shared subscription
+	saves uint32 // how often the group had been saved when it handed the delivery out
 	lane  int32  // noLane for a retained message
 	pid   uint16
 	qos   byte

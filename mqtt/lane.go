@@ -21,9 +21,16 @@ type lane struct {
 
 	// pos is the offset below which everything has been offered. It is written under mu, after the offers.
 	pos atomic.Uint64
+
+	// acked is the offset below which everything that is acknowledged to its publisher stands. A subscription begins at or
+	// above it: what came before SUBSCRIBE is in the retained store, or not for the subscriber.
+	acked atomic.Uint64
 }
 
 func (l *lane) position() spool.Offset { return spool.Offset(l.pos.Load()) }
+
+// begin is where a subscription that is made now starts.
+func (l *lane) begin() spool.Offset { return spool.Offset(max(l.pos.Load(), l.acked.Load())) }
 
 // newLanes lists the log's partitions, each at its durable end: what is older is read by who was not there.
 func newLanes(log Log) *lanes {
@@ -48,6 +55,24 @@ func (ls *lanes) ends() positions {
 		p[i] = l.position()
 	}
 	return p
+}
+
+// begins is where a subscription that is made now starts on all lanes.
+func (ls *lanes) begins() positions {
+	p := make(positions, len(ls.list))
+	for i, l := range ls.list {
+		p[i] = l.begin()
+	}
+	return p
+}
+
+// acknowledged is told of a record before its publisher is. Only the log's commit goroutine calls it, in the order of the
+// log.
+func (ls *lanes) acknowledged(stream string, rec *spool.Record) {
+	if i, ok := ls.find(stream, int(rec.Partition)); ok {
+		// A record that a stream's policy let go has no offset.
+		ls.list[i].acked.Store(max(ls.list[i].acked.Load(), uint64(rec.Offset)+1))
+	}
 }
 
 // Records that are offered under one hold of the lane's lock, and flushed together: a joining session waits that long.

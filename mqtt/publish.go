@@ -125,12 +125,13 @@ func (c *conn) refusePublish(p *wire.Publish, err error) bool {
 
 // inbound is the completion of a publish.
 type inbound struct {
-	c      *conn
-	number uint64 // of the acknowledgement; QoS 1
-	gen    uint32 // of the identifier; QoS 2
-	pid    uint16
-	qos    byte
-	retain bool
+	c       *conn
+	number  uint64 // of the acknowledgement; QoS 1
+	expires int64  // as the publisher gave it, Unix time in nanoseconds; of a retained message
+	gen     uint32 // of the identifier; QoS 2
+	pid     uint16
+	qos     byte
+	retain  bool
 }
 
 // Durable implements spool.Completion: the acknowledgement leaves now, and with it everything that waited behind it.
@@ -138,7 +139,7 @@ func (in *inbound) Durable(rec *spool.Record, err error) {
 	c := in.c
 	if err == nil {
 		if in.retain {
-			c.srv.retained.apply(rec)
+			c.srv.retained.apply(asGiven(rec, in.expires))
 		}
 		c.srv.lanes.acknowledged(c.srv.spool.StreamFor(rec.Topic), rec)
 	}
@@ -157,7 +158,7 @@ func (c *conn) publish0(ctx context.Context, rec *spool.Record) bool {
 	e := spool.Entry{Record: rec}
 	if rec.Retain {
 		e.Changes = []spool.Change{retainedChange(rec)}
-		e.Done = &inbound{c: c, retain: true}
+		e.Done = &inbound{c: c, retain: true, expires: rec.ExpiresAt}
 	}
 	err := c.srv.spool.Append(ctx, e)
 	switch {
@@ -172,7 +173,7 @@ func (c *conn) publish0(ctx context.Context, rec *spool.Record) bool {
 }
 
 func (c *conn) publish1(ctx context.Context, rec *spool.Record, pid uint16) bool {
-	in := &inbound{c: c, pid: pid, qos: 1, retain: rec.Retain, number: c.acks.add(packets.Puback, pid, true)}
+	in := &inbound{c: c, pid: pid, qos: 1, retain: rec.Retain, expires: rec.ExpiresAt, number: c.acks.add(packets.Puback, pid, true)}
 	e := spool.Entry{Record: rec, Done: in}
 	if rec.Retain {
 		e.Changes = []spool.Change{retainedChange(rec)}

@@ -58,7 +58,7 @@ func (c *conn) publish2(ctx context.Context, rec *spool.Record, pid uint16) bool
 		return true
 	}
 	s.nextGen++
-	in := &inbound{c: c, pid: pid, qos: 2, retain: rec.Retain, gen: s.nextGen}
+	in := &inbound{c: c, pid: pid, qos: 2, retain: rec.Retain, expires: rec.ExpiresAt, gen: s.nextGen}
 	if s.inbound == nil {
 		s.inbound = make(map[uint16]inboundID)
 	}

@@ -31,11 +31,6 @@ func (n *retainedNode) find(name string) (int, bool) {
 
 // apply makes rec the retained message of its topic, or removes it when rec has no payload (MQTT 5, 3.3.1-6).
 func (r *retainedStore) apply(rec *spool.Record) {
-	if rec.StreamTTL { // it binds what the stream delivers; a retained message stays as its publisher gave it
-		own := *rec
-		own.ExpiresAt, own.StreamTTL = 0, false
-		rec = &own
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(rec.Payload) == 0 {
@@ -201,6 +196,17 @@ func (r *retainedStore) removeExpired(topic string, now time.Time) {
 type retainedJob struct {
 	sub  *subscription
 	last string // topic that was sent last
+}
+
+// asGiven is rec with the expiry that its publisher gave. What a stream's ttl and max_ttl make of it binds the record in the
+// stream, not the retained message, which is what it was before and after a restart.
+func asGiven(rec *spool.Record, expiresAt int64) *spool.Record {
+	if rec.ExpiresAt == expiresAt && !rec.StreamTTL {
+		return rec
+	}
+	own := *rec
+	own.ExpiresAt, own.StreamTTL = expiresAt, false
+	return &own
 }
 
 // retainedChange keeps a retained message, or deletes it.

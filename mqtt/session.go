@@ -307,7 +307,7 @@ func (s *session) checkpointLocked() []spool.Change {
 			inflight = binary.AppendUvarint(inflight, uint64(fl.pid))
 			inflight = s.srv.lanes.appendPlace(inflight, fl)
 			n++
-		case fl.state == flightCompleted && (fl.lane == noLane || fl.off < next[fl.lane]):
+		case fl.state == flightCompleted && fl.passed(next):
 			changes = append(changes, spool.Change{Space: spaceOutbound, Key: pidKey(s.id, fl.pid)})
 			s.flights.mark(fl, flightDone)
 		case fl.state == flightCompleted:
@@ -332,6 +332,18 @@ func (s *session) checkpointLocked() []spool.Change {
 	return append(changes, spool.Change{Space: spacePosition, Key: s.id, Value: b})
 }
 
+// passed reports whether no crash makes the gateway read the delivery's record again: for its session, or for its group.
+func (fl *flight) passed(next positions) bool {
+	switch {
+	case fl.lane == noLane:
+		return true
+	case fl.group == nil:
+		return fl.off < next[fl.lane]
+	}
+	saved := fl.group.saved.Load()
+	return saved != nil && saved.count > fl.saves && fl.off < saved.next[fl.lane]
+}
+
 // restorePosition reads what checkpointLocked wrote. base holds the position of lanes that were not there then.
 func (s *session) restorePosition(value []byte, base positions) error {
 	d := openState(value)
@@ -354,26 +366,46 @@ func (s *session) restorePosition(value []byte, base positions) error {
 	return d.err
 }
 
-// appendOutbound encodes a QoS 2 delivery in flight: version 1 | released 1 | place.
+// Flags of a QoS 2 delivery in flight.
+const (
+	outReleased = 1 << iota
+	outShared
+)
+
+// outboundChange encodes a QoS 2 delivery in flight: version 1 | flags 1 | place | [ filter of its share group ].
 func (s *session) outboundChange(fl *flight, released bool) spool.Change {
 	b := []byte{stateVersion, 0}
 	if released {
-		b[1] = 1
+		b[1] |= outReleased
 	}
-	return spool.Change{Space: spaceOutbound, Key: pidKey(s.id, fl.pid), Value: s.srv.lanes.appendPlace(b, fl)}
+	if fl.group != nil {
+		b[1] |= outShared
+	}
+	b = s.srv.lanes.appendPlace(b, fl)
+	if fl.group != nil {
+		b = appendString(b, fl.group.filter)
+	}
+	return spool.Change{Space: spaceOutbound, Key: pidKey(s.id, fl.pid), Value: b}
 }
 
 func (s *session) restoreOutbound(pid uint16, value []byte) error {
 	d := openState(value)
 	fl := flight{pid: pid, qos: 2, state: flightSent}
-	if d.byte() == 1 {
+	flags := d.byte()
+	if flags&outReleased != 0 {
 		fl.state = flightReleased
 	}
 	lane, off, topic, ok := s.srv.lanes.place(d)
+	if flags&outShared != 0 {
+		fl.group = s.srv.groups[d.string()] // nil when it has no members any more
+	}
 	if !ok && d.err == nil { // the stream is gone: PUBREL frees the identifier at the client
 		lane, fl.state = noLane, flightReleased
 	}
 	fl.lane, fl.off = lane, off
+	if fl.group != nil && ok {
+		fl.group.taken(place{lane, off})
+	}
 	s.restoreFlight(fl, topic)
 	return d.err
 }
@@ -395,7 +427,7 @@ func (s *session) restoreFlight(fl flight, topic string) {
 func (s *session) restored() {
 	s.flights.sort()
 	s.flights.all(func(fl *flight) {
-		if fl.lane == noLane || s.feed == nil || fl.off < s.feed.next[fl.lane] {
+		if fl.lane == noLane || fl.group != nil || s.feed == nil || fl.off < s.feed.next[fl.lane] {
 			return
 		}
 		if s.again == nil {

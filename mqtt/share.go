@@ -14,7 +14,9 @@ import (
 // While no member is connected the group keeps its position, as long as a member with a session is left. A delivery of
 // QoS 1 that its member has not acknowledged when its connection ends goes to another one; a delivery of QoS 2 stays with
 // its member, and ends with the member's session (MQTT 5, 4.8.2). After a crash of the gateway, deliveries in flight to
-// members with sessions are resent to them, those to other members are handed out again.
+// members with sessions are resent to them, those to other members are handed out again. A QoS 2 delivery of a member with
+// a session is durable until the group's durable position has passed it, so that the group, when it reads its record once
+// more, knows that it has been handed out.
 type group struct {
 	srv    *Server
 	filter string // $share/{name}/{topic}
@@ -23,17 +25,33 @@ type group struct {
 
 	online  atomic.Int32 // connected members
 	starved atomic.Bool  // waits for a member with room
+	saved   atomic.Pointer[savedGroup]
 
 	mu           sync.Mutex
 	members      []*subscription
 	turn         int
 	feed         *feed
 	orphans      []place
+	again        map[place]struct{} // after a restart: QoS 2 deliveries that members have, and that were above the position
 	indexed      bool
 	offlineSince int64 // Unix time in nanoseconds, as that of a session
 	durable      bool
 	dirty        bool
 	gone         bool
+}
+
+// savedGroup is what the queue of durable changes holds of a group; it does not change. Session.checkpointLocked, which
+// holds no lock of a group, looks at it.
+type savedGroup struct {
+	count uint32
+	next  positions
+}
+
+func (g *group) saves() uint32 {
+	if saved := g.saved.Load(); saved != nil {
+		return saved.count
+	}
+	return 0
 }
 
 // addMember makes sub a member, in place of an earlier subscription of the same session.
@@ -237,6 +255,10 @@ func (g *group) acceptLocked(lane int, rec *spool.Record, enc *encoder) bool {
 	if rec.QoS == 0 || !spool.MatchFilter(g.topic, rec.Topic) {
 		return true
 	}
+	if _, ok := g.again[place{int32(lane), rec.Offset}]; ok {
+		g.touchLocked()
+		return true
+	}
 	c, ok := g.handLocked(lane, rec, enc)
 	if ok {
 		g.touchLocked()
@@ -245,7 +267,21 @@ func (g *group) acceptLocked(lane int, rec *spool.Record, enc *encoder) bool {
 	return ok
 }
 
-func (g *group) passedLocked(int, spool.Offset) {}
+func (g *group) passedLocked(lane int, next spool.Offset) {
+	for at := range g.again {
+		if int(at.lane) == lane && at.off < next {
+			delete(g.again, at)
+		}
+	}
+}
+
+// taken notes, at a restart, that a member has the QoS 2 delivery of a record.
+func (g *group) taken(at place) {
+	if g.again == nil {
+		g.again = make(map[place]struct{})
+	}
+	g.again[at] = struct{}{}
+}
 
 // serve hands out first what members left behind, then what the group is behind.
 func (g *group) serve(enc *encoder) bool {
@@ -319,13 +355,14 @@ func (g *group) touchLocked() {
 	}
 }
 
-// checkpointLocked lists the change that makes the position durable, with the deliveries that nobody else remembers.
+// saveLocked makes the position durable, with the deliveries that nobody else remembers. The members' sessions go first:
+// what the group has handed out is in one of the two.
 //
 //	version 1 | positions | n × place
-func (g *group) checkpointLocked() []spool.Change {
+func (g *group) saveLocked() {
 	g.dirty = false
 	if g.gone || g.feed == nil {
-		return nil
+		return
 	}
 	next := make(positions, len(g.feed.next))
 	for i := range next {
@@ -334,7 +371,9 @@ func (g *group) checkpointLocked() []spool.Change {
 	list := append([]place{}, g.orphans...)
 	for _, m := range g.members {
 		m.sess.mu.Lock()
-		if !m.sess.durable {
+		if m.sess.durable {
+			m.sess.saveLocked()
+		} else {
 			m.sess.flights.all(func(fl *flight) {
 				if fl.group == g && fl.state < flightCompleted {
 					list = append(list, place{fl.lane, fl.off})
@@ -348,14 +387,15 @@ func (g *group) checkpointLocked() []spool.Change {
 	for _, at := range list {
 		b = g.srv.lanes.appendPlace(b, &flight{lane: at.lane, off: at.off})
 	}
-	return []spool.Change{{Space: spaceShare, Key: g.filter, Value: b}}
+	g.srv.writer.put(stateEntry{changes: []spool.Change{{Space: spaceShare, Key: g.filter, Value: b}}})
+	g.saved.Store(&savedGroup{count: g.saves() + 1, next: next})
 }
 
 func (g *group) checkpoint() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if changes := g.checkpointLocked(); len(changes) > 0 {
-		g.srv.writer.put(stateEntry{changes: changes})
+	if g.dirty {
+		g.saveLocked()
 	}
 }
 
@@ -363,7 +403,11 @@ func (g *group) restore(value []byte, base positions) error {
 	d := openState(value)
 	g.feed = newFeed(g.srv.lanes.positions(d, base))
 	for n := d.uvarint(); n > 0 && d.err == nil; n-- {
-		if lane, off, _, ok := g.srv.lanes.place(d); ok {
+		lane, off, _, ok := g.srv.lanes.place(d)
+		if !ok {
+			continue
+		}
+		if _, taken := g.again[place{lane, off}]; !taken {
 			g.orphans = append(g.orphans, place{lane, off})
 		}
 	}

@@ -40,7 +40,7 @@ func (c *conn) subscribe(p *wire.Subscribe) {
 		g.refresh()
 		g.mu.Lock()
 		if g.durable && s.durable { // a session's being durable is decided at CONNECT
-			changes = append(changes, g.checkpointLocked()...)
+			g.saveLocked()
 		}
 		g.mu.Unlock()
 	}

@@ -66,9 +66,10 @@ func (srv *Server) publishWill(w *will, clientID string) {
 		changes = append(changes, retainedChange(&rec))
 	}
 	srv.metrics.wills.Inc()
+	expires := rec.ExpiresAt
 	srv.writer.put(stateEntry{rec: &rec, changes: changes, done: func(rec *spool.Record, err error) {
 		if err == nil && rec.Retain {
-			srv.retained.apply(rec)
+			srv.retained.apply(asGiven(rec, expires))
 		}
 	}})
 }
