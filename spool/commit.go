@@ -127,6 +127,7 @@ func (s *Spool) journalGroup(g *group) (lsn uint64, err error) {
 		return 0, err
 	}
 	s.frame = g.appendPayload(s.frame[:0])
+	first := s.clock.source()
 	for {
 		began := s.clock.source()
 		_, last, err := s.journal.Append(s.frame)
@@ -138,7 +139,7 @@ func (s *Spool) journalGroup(g *group) (lsn uint64, err error) {
 		if !errors.Is(err, journal.ErrFull) {
 			return 0, fmt.Errorf("spool: append: %w: %w", ErrFailed, err)
 		}
-		if err := s.waitForJournal(err); err != nil {
+		if err := s.waitForJournal(err, began.Sub(first) >= journalRetry); err != nil {
 			return 0, err
 		}
 	}
@@ -153,8 +154,8 @@ const journalRetry = time.Second // between two tries when the disk has no room 
 
 // waitForJournal waits until segments have taken what the next journal file holds, or for a while when the disk has no
 // room for the file.
-func (s *Spool) waitForJournal(full error) error {
-	if noSpace(full) {
+func (s *Spool) waitForJournal(full error, long bool) error {
+	if noSpace(full) || long {
 		s.setJournalFull(full)
 	}
 	s.hurry.Store(true)

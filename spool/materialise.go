@@ -107,7 +107,8 @@ func (s *Spool) materialise(force bool) error {
 			return fmt.Errorf("spool: materialise: %w", err)
 		}
 	}
-	if due { // also when idle: after a start the files of the last run hold nothing that is still needed, and nobody has said so
+	if due && (!idle || !s.releasedOnce) { // once also when idle: after a start nobody has said that the last run's files are not needed
+		s.releasedOnce = true
 		s.journal.Release(journal.LSN(s.metaApplied))
 		signal(s.released)
 	} else if !idle {
@@ -251,11 +252,9 @@ func (s *Spool) writeBatches(st *stream, lsn uint64, batches []segment.Batch, ne
 		case errors.Is(err, segment.ErrFull):
 			s.roll(f)
 		case errors.Is(err, segment.ErrFailed), damaged(err):
-			// What the segment had is set aside or sealed by the janitor; what is still in the tail goes into a new one.
+			// The janitor copies what the segment has; what is still in the tail goes into a new one.
 			s.log.Error("segment cannot be written to and is closed", "path", f.path, "err", err)
-			if damaged(err) {
-				f.bad.Store(true)
-			}
+			f.bad.Store(true)
 			s.roll(f)
 		default:
 			return err

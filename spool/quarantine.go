@@ -35,42 +35,58 @@ func (s *Spool) setAside(path, name string) (to string, err error) {
 
 func (s *Spool) syncDir(dir string) error { return vfs.OS.SyncDir(dir) }
 
+// linkAside gives a file a second name in quarantine/: whatever happens then, one of the two is there.
+func (s *Spool) linkAside(path, name string) (to string, err error) {
+	fi, err := os.Stat(path)
+	if err != nil {
+		return "", err
+	}
+	for i := 0; ; i++ {
+		to = s.path("quarantine", fmt.Sprintf("%s.%d", name, i))
+		err := os.Link(path, to)
+		if errors.Is(err, os.ErrExist) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		s.quarantineBytes.Add(fi.Size())
+		s.quarantined.Add(1)
+		return to, s.syncDir(filepath.Dir(to))
+	}
+}
+
 // quarantineBad sets damaged segments aside. Batches that can still be read are saved into a new file in its place.
 func (s *Spool) quarantineBad(ctx context.Context, st *stream) {
 	for _, f := range st.segments() {
-		if f.bad.Load() {
-			s.quarantineSegment(ctx, f)
+		if !f.bad.Load() {
+			continue
+		}
+		if err := s.quarantineSegment(ctx, f); err != nil && ctx.Err() == nil && s.throttle.allow(s.clock.now()) {
+			s.log.Error("damaged segment cannot be replaced now, it is tried again", "path", f.path, "err", err)
 		}
 	}
 }
 
-func (s *Spool) quarantineSegment(ctx context.Context, f *segmentFile) {
+// quarantineSegment saves what can be read of f into a file in its place. An error, such as a full disk, has changed
+// nothing: what can be read is not given up because there is no room for it now.
+func (s *Spool) quarantineSegment(ctx context.Context, f *segmentFile) error {
 	st := f.st
+	if !f.sealed.Load() { // the materialiser may be about to write to it
+		s.materialiseMu.Lock()
+		defer s.materialiseMu.Unlock()
+	}
 	st.segMu.RLock()
 	before := f.ranges
 	st.segMu.RUnlock()
-	tmp := f.path + ".rewrite"
-	saved, err := s.salvage(ctx, f, tmp)
-	if ctx.Err() != nil {
-		_ = os.Remove(tmp)
-		return
-	}
+	fresh, to, err := s.replacement(ctx, f)
 	if err != nil {
-		s.log.Error("nothing can be saved from the damaged segment", "path", f.path, "err", err)
-		_ = os.Remove(tmp)
+		return err
 	}
+	s.replaceSegment(f, fresh, before)
 	if err := f.close(); err != nil {
 		s.log.Warn("segment does not close", "path", f.path, "err", err)
 	}
-	to, err := s.setAside(f.path, st.name+"-"+segmentName(f.seq))
-	if err != nil {
-		s.log.Error("damaged segment cannot be moved and stays where it is", "path", f.path, "err", err)
-	}
-	var fresh *segmentFile
-	if saved != nil {
-		fresh = s.openSaved(f, tmp)
-	}
-	s.replaceSegment(f, fresh, before)
 	s.log.Error("damaged segment was set aside", "stream", st.name, "segment", f.seq, "quarantine", to, "saved", fresh != nil)
 	if err := s.meta.update(func(tx *bolt.Tx) error {
 		if err := s.meta.putNumber(tx, keyQuarantined, s.quarantined.Load()); err != nil {
@@ -89,31 +105,71 @@ func (s *Spool) quarantineSegment(ctx context.Context, f *segmentFile) {
 	close(s.repaired)
 	s.repaired = make(chan struct{})
 	s.healthMu.Unlock()
+	return nil
 }
 
-// salvage copies every batch that can be read to a new segment at dst; nil when there is none.
-func (s *Spool) salvage(ctx context.Context, f *segmentFile, dst string) (found []segment.PartitionInfo, err error) {
-	_ = os.Remove(dst)
-	_, err = f.with(func(seg *segment.Segment) error {
-		out, err := segment.Create(dst, s.segmentOptions(f.st, f.seq))
-		if err != nil {
+// replacement puts a file with what can be read of f in f's place, and f's file into quarantine. It is nil when nothing can be
+// read.
+func (s *Spool) replacement(ctx context.Context, f *segmentFile) (fresh *segmentFile, to string, err error) {
+	tmp := f.path + ".rewrite"
+	name := f.st.name + "-" + segmentName(f.seq)
+	saved, err := s.salvage(ctx, f, tmp)
+	if err != nil {
+		return nil, "", err
+	}
+	if saved == nil {
+		s.log.Error("nothing can be saved from the damaged segment", "path", f.path)
+		if to, err = s.setAside(f.path, name); err != nil {
+			s.log.Error("damaged segment cannot be moved and stays where it is", "path", f.path, "err", err)
+		}
+		return nil, to, nil
+	}
+	to, err = s.linkAside(f.path, name)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		s.log.Error("damaged segment cannot be kept in quarantine", "path", f.path, "err", err) // such as without hard links
+	}
+	if err := errors.Join(os.Rename(tmp, f.path), s.syncDir(filepath.Dir(f.path))); err != nil {
+		return nil, "", errors.Join(err, saved.Close())
+	}
+	seg, err := segment.Open(f.path, s.segmentOptions(f.st, f.seq))
+	if err != nil { // without a descriptor the one that is open does as well
+		s.log.Warn("what was saved is read by the name that it had", "path", f.path, "err", err)
+		seg = saved
+	} else if err := saved.Close(); err != nil {
+		s.log.Warn("segment does not close", "path", tmp, "err", err)
+	}
+	fresh = newSegmentFile(f.st, f.seq, seg)
+	fresh.path = f.path
+	return fresh, to, nil
+}
+
+// salvage copies every batch that can be read to a new, sealed segment at dst; nil when there is none.
+func (s *Spool) salvage(ctx context.Context, f *segmentFile, dst string) (out *segment.Segment, err error) {
+	if err := os.Remove(dst); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	_, err = f.with(func(seg *segment.Segment) (err error) {
+		in := seg.Info()
+		o := s.segmentOptions(f.st, f.seq)
+		o.Created = in.Created
+		o.MaxSize = max(o.MaxSize, 2*in.FileBytes, int64(in.RawBytes)*5/4) // it may be of a time when segments were larger
+		if out, err = segment.Create(dst, o); err != nil {
 			return err
 		}
-		defer out.Close()
-		for _, p := range seg.Info().Partitions {
+		for _, p := range in.Partitions {
 			if err := salvagePartition(ctx, seg, out, p); err != nil {
 				return err
 			}
 		}
-		if found = out.Info().Partitions; len(found) == 0 {
-			return errors.New("no batch can be read")
+		if len(out.Info().Partitions) == 0 {
+			return nil
 		}
 		return out.Seal(ctx, indexBody) // which syncs
 	})
-	if err != nil {
-		return nil, err
+	if out == nil || err == nil && len(out.Info().Partitions) > 0 {
+		return out, err
 	}
-	return found, nil
+	return nil, errors.Join(err, out.Close(), os.Remove(dst))
 }
 
 func salvagePartition(ctx context.Context, seg, out *segment.Segment, p segment.PartitionInfo) error {
@@ -131,7 +187,9 @@ func salvagePartition(ctx context.Context, seg, out *segment.Segment, p segment.
 			for i := range recs {
 				b.Expiries[i] = recs[i].ExpiresAt
 			}
-			batches = append(batches, b)
+			if b.Base < p.Next { // more is a transaction that failed: it is in another segment
+				batches = append(batches, b)
+			}
 			return nil
 		})
 		if len(batches) > 0 {
@@ -147,31 +205,20 @@ func salvagePartition(ctx context.Context, seg, out *segment.Segment, p segment.
 			from = next
 		case errors.As(err, &ce) && ce.Partition == int(p.Partition):
 			base, ok, serr := seg.Skip(p.Partition, ce.Base)
+			if serr != nil && !damaged(serr) {
+				return serr
+			}
 			if serr != nil || !ok {
 				return nil // the rest of the partition is gone, other partitions may not be
 			}
 			from = base
+		case damaged(err):
+			return nil // likewise
 		default:
-			return nil
+			return err
 		}
 	}
 	return nil
-}
-
-func (s *Spool) openSaved(f *segmentFile, tmp string) *segmentFile {
-	err := os.Rename(tmp, f.path)
-	if err == nil {
-		err = s.syncDir(filepath.Dir(f.path))
-	}
-	var seg *segment.Segment
-	if err == nil {
-		seg, err = segment.Open(f.path, s.segmentOptions(f.st, f.seq))
-	}
-	if err != nil {
-		s.log.Error("what was saved from a damaged segment cannot be used", "path", f.path, "err", err)
-		return nil
-	}
-	return newSegmentFile(f.st, f.seq, seg)
 }
 
 // replaceSegment puts fresh, or nothing, in f's place, and remembers which offsets that loses.

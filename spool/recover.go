@@ -101,6 +101,11 @@ const metaCheckTime = 20 * time.Second // bbolt may run in circles on a damaged 
 // openMeta opens meta.db. A damaged one is set aside and begun anew: the segments and the journal say most of what it knew.
 func (s *Spool) openMeta() (rebuilt bool, err error) {
 	path := s.path("meta.db")
+	fi, err := os.Stat(path)
+	gone := errors.Is(err, fs.ErrNotExist) || err == nil && fi.Size() == 0
+	if rebuilt = gone && s.hasSegments(); rebuilt {
+		s.log.Error("meta.db is missing and is begun anew: "+metaLost, "path", path)
+	}
 	type result struct {
 		m   *meta
 		err error
@@ -128,7 +133,10 @@ func (s *Spool) openMeta() (rebuilt bool, err error) {
 	}
 	if r.err == nil {
 		s.takeMeta(r.m)
-		return false, nil
+		if gone {
+			err = s.syncDir(s.cfg.Dir)
+		}
+		return rebuilt, err
 	}
 	if !damaged(r.err) {
 		return false, r.err
@@ -137,14 +145,30 @@ func (s *Spool) openMeta() (rebuilt bool, err error) {
 	if err != nil {
 		return false, errors.Join(r.err, err)
 	}
-	s.log.Error("meta.db is damaged and was set aside: sessions, retained messages and cursors are lost as far as the journal "+
-		"does not have them; streams are rebuilt from their segments", "err", r.err, "quarantine", to)
+	s.log.Error("meta.db is damaged and was set aside: "+metaLost, "err", r.err, "quarantine", to)
 	m, err := openMeta(path, false)
 	if err == nil {
 		err = m.unlock(s.keys, false)
 	}
 	s.takeMeta(m)
 	return true, err
+}
+
+const metaLost = "sessions, retained messages and cursors are lost as far as the journal does not have them; " +
+	"streams are rebuilt from their segments"
+
+// hasSegments tells whether the directory was in use before. One of a gateway that was killed in its first second was not.
+func (s *Spool) hasSegments() bool {
+	dirs, _ := os.ReadDir(s.path("seg"))
+	for _, d := range dirs {
+		files, _ := os.ReadDir(s.path("seg", d.Name()))
+		for _, f := range files {
+			if _, ok := parseSegmentName(f.Name()); ok {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (s *Spool) takeMeta(m *meta) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"github.com/forebay-gateway/forebay/spool/segment"
 )
@@ -111,8 +110,7 @@ func (s *Spool) repairSegment(ctx context.Context, found Finding) error {
 			return s.reindex(ctx, f)
 		}
 		f.bad.Store(true)
-		s.quarantineSegment(ctx, f)
-		return ctx.Err()
+		return s.quarantineSegment(ctx, f)
 	}
 	return nil // another finding has set it aside
 }
@@ -143,7 +141,7 @@ func (s *Spool) reindex(ctx context.Context, f *segmentFile) error {
 	case !indexed:
 		return errors.Join(errors.New("it has too many topics or clients for an index"), os.Remove(tmp))
 	}
-	if err := s.linkAside(f.path, f.st.name+"-"+segmentName(f.seq)); err != nil {
+	if _, err := s.linkAside(f.path, f.st.name+"-"+segmentName(f.seq)); err != nil {
 		return errors.Join(err, os.Remove(tmp))
 	}
 	if err := s.replaceFile(f, tmp); err != nil {
@@ -152,19 +150,4 @@ func (s *Spool) reindex(ctx context.Context, f *segmentFile) error {
 	f.catalogued.Store(false)
 	s.log.Info("segment written again with its index", "stream", f.st.name, "segment", f.seq)
 	return nil
-}
-
-// linkAside gives a file a second name in quarantine/: whatever happens then, one of the two is there.
-func (s *Spool) linkAside(path, name string) error {
-	for i := 0; ; i++ {
-		to := s.path("quarantine", fmt.Sprintf("%s.%d", name, i))
-		err := os.Link(path, to)
-		if errors.Is(err, os.ErrExist) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		return s.syncDir(filepath.Dir(to))
-	}
 }

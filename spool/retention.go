@@ -67,6 +67,9 @@ func (s *Spool) sealRolled(ctx context.Context, st *stream) {
 		}
 		_, err := f.with(func(seg *segment.Segment) error { return seg.Seal(ctx, indexBody) })
 		if err != nil {
+			if errors.Is(err, segment.ErrFailed) && s.unsealed(f) { // no write to it will ever succeed: it gets a copy
+				f.bad.Store(true)
+			}
 			s.segmentFailed(f, fmt.Errorf("seal: %w", err))
 			continue
 		}
@@ -77,6 +80,11 @@ func (s *Spool) sealRolled(ctx context.Context, st *stream) {
 		s.metrics.sealed.Inc()
 		s.log.Info("segment sealed", "stream", st.name, "segment", f.seq, "bytes", f.bytes.Load())
 	}
+}
+
+func (s *Spool) unsealed(f *segmentFile) (yes bool) {
+	_, _ = f.with(func(seg *segment.Segment) error { yes = !seg.Info().Sealed; return nil })
+	return yes
 }
 
 func (st *stream) segments() []*segmentFile {

@@ -64,24 +64,24 @@ func (s *Spool) rewrite(ctx context.Context, f *segmentFile, now int64) error {
 	return nil
 }
 
-// replaceFile puts tmp in the place of f's file. Readers wait meanwhile.
+// replaceFile puts tmp in the place of f's file. Readers wait meanwhile. When the new file cannot be opened, for want of a
+// descriptor, they go on with the old one, which has no name any more.
 func (s *Spool) replaceFile(f *segmentFile, tmp string) error {
 	f.use.Lock()
 	defer f.use.Unlock()
 	if f.seg == nil {
 		return os.Remove(tmp)
 	}
-	if err := f.seg.Close(); err != nil {
-		s.log.Warn("segment does not close", "path", f.path, "err", err)
+	if err := os.Rename(tmp, f.path); err != nil {
+		return errors.Join(err, os.Remove(tmp))
 	}
-	err := os.Rename(tmp, f.path)
-	if err == nil {
-		err = s.fs.SyncDir(s.segmentDir(f.st.name))
-	}
+	err := s.fs.SyncDir(s.segmentDir(f.st.name))
 	seg, oerr := segment.Open(f.path, s.segmentOptions(f.st, f.seq))
 	if oerr != nil {
-		f.seg = nil
 		return errors.Join(err, oerr)
+	}
+	if err := f.seg.Close(); err != nil {
+		s.log.Warn("segment does not close", "path", f.path, "err", err)
 	}
 	f.seg = seg
 	f.st.segMu.Lock()

@@ -110,6 +110,7 @@ type Spool struct {
 	metaChanges   []pendingChanges // taken from the tail, not yet in meta.db; guarded by materialiseMu
 	metaApplied   uint64           // likewise
 	metaWritten   int64            // likewise, time
+	releasedOnce  bool             // likewise: the journal was told what it may recycle
 	materialNow   chan struct{}
 	materialWaits chan struct{}
 	hurry         atomic.Bool

@@ -17,7 +17,7 @@ import (
 
 // Options say how a segment is created or opened. The zero value is usable.
 type Options struct {
-	Stream   string         // name of the stream, stored by Create for tools and for checking that a file is where it belongs
+	Stream   string         // name of the stream, stored by Create; Open takes another stream's file, or one of another number, for damage
 	Sequence uint64         // number of the segment in its stream, stored by Create
 	ReadOnly bool           // Open only: never write. A sealed segment is always opened read-only
 	Codec    Codec          // for what Write stores; CodecNone by default
@@ -173,6 +173,9 @@ func (s *Segment) open() (err error) {
 		return err
 	}
 	s.fmt, s.metaDamaged = t.format, t.metaDamaged
+	if s.o.Stream != "" && (s.fmt.stream != s.o.Stream || s.fmt.sequence != s.o.Sequence) {
+		return place(s.path, -1, 0, damaged("is segment %d of stream %q: it was copied or renamed", s.fmt.sequence, s.fmt.stream))
+	}
 	s.state.Store(st)
 	if s.fmt.params.KeyID != 0 {
 		if s.seal, err = s.o.Keys.Open(keyPurpose, s.fmt.params); err != nil {
