@@ -113,6 +113,7 @@ func (b *Bridge) open(opts Options) error {
 		}
 		b.upstreams = append(b.upstreams, &upstream{Client: c})
 	}
+	b.tellOrphans()
 	for _, rc := range b.cfg.Routes {
 		if err := b.openRoute(rc.WithDefaults(b.cfg.onlyUpstream()), opts.GatewayID, streams); err != nil {
 			return err
@@ -161,6 +162,7 @@ func (b *Bridge) openRoute(rc RouteConfig, gatewayID string, streams map[string]
 	if err != nil {
 		return err
 	}
+	isNew := !slices.ContainsFunc(b.source.Cursors(), func(c spool.CursorInfo) bool { return c.Name == routeCursor(rc.Name) })
 	// This one first: with from: end it must not begin behind the other.
 	keep, err := b.source.OpenCursor(keepCursor(rc.Name), rc.Stream, spool.CursorOptions{From: from, Protect: true})
 	if err != nil {
@@ -169,6 +171,9 @@ func (b *Bridge) openRoute(rc RouteConfig, gatewayID string, streams map[string]
 	cursor, err := b.source.OpenCursor(routeCursor(rc.Name), rc.Stream, spool.CursorOptions{From: from, Protect: true})
 	if err != nil {
 		return fmt.Errorf("route %s: %w", rc.Name, err)
+	}
+	if isNew {
+		b.tellStart(rc, cursor, streams[rc.Stream])
 	}
 	feeders := make(map[int]*feeder)
 	for p := range streams[rc.Stream] {

@@ -33,7 +33,7 @@ type Config struct {
 // RouteConfig sends the records of a stream to one upstream.
 type RouteConfig struct {
 	// Name of the route, for logs, metrics and its cursor: lower-case letters, digits, - and _, at most 64. A renamed route is
-	// a new one.
+	// a new one, and the spool keeps the records of the old one until forebay route retire gives them up.
 	Name string `yaml:"name"`
 
 	// Stream of the spool that the route reads. Default: default.

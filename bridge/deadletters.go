@@ -118,6 +118,8 @@ type DeadLetterFailed struct {
 	Error  string `json:"error"`
 }
 
+const deadLetterCursor = "deadletter"
+
 func (b *Bridge) openDeadLetters() error {
 	stream := b.cfg.deadLetters()
 	if stream == "" {
@@ -127,7 +129,7 @@ func (b *Bridge) openDeadLetters() error {
 		if s.Name != stream {
 			continue
 		}
-		cursor, err := b.source.OpenCursor("deadletter", stream, spool.CursorOptions{From: spool.Beginning, Protect: true})
+		cursor, err := b.source.OpenCursor(deadLetterCursor, stream, spool.CursorOptions{From: spool.Beginning, Protect: true})
 		if err != nil {
 			return fmt.Errorf("dead letters: %w", err)
 		}

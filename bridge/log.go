@@ -12,6 +12,8 @@ type Log interface {
 	Bounds(stream string, partition int) (start, end spool.Offset)
 	NewReader(stream string, partition int, from spool.Offset) (Reader, error)
 	OpenCursor(name, stream string, o spool.CursorOptions) (Cursor, error)
+	DropCursor(name string) error
+	Cursors() []spool.CursorInfo
 	Load(space string, fn func(key string, value []byte) error) error
 	Append(ctx context.Context, e spool.Entry) error
 }

@@ -155,6 +155,32 @@ func (l *memLog) OpenCursor(name, stream string, o spool.CursorOptions) (Cursor,
 	return c, nil
 }
 
+func (l *memLog) DropCursor(name string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.cursors, name)
+	return nil
+}
+
+func (l *memLog) Cursors() (out []spool.CursorInfo) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(l.cursors)) {
+		c := l.cursors[name]
+		info := spool.CursorInfo{Name: name, Protect: true, Positions: slices.Clone(c.pos)}
+		for stream, p := range l.streams {
+			if len(p) > 0 && len(c.p) > 0 && p[0] == c.p[0] {
+				info.Stream = stream
+			}
+		}
+		for i, p := range c.p {
+			info.Lag += uint64(spool.Offset(len(p.records)) - c.pos[i])
+		}
+		out = append(out, info)
+	}
+	return out
+}
+
 func (c *memCursor) Position(partition int) spool.Offset {
 	c.l.mu.Lock()
 	defer c.l.mu.Unlock()

@@ -83,6 +83,8 @@ var (
 	descInFlight  = desc("in_flight_records", "Records sent and not acknowledged.", "route")
 	descBuffered  = desc("buffered_bytes", "Memory of records in lanes, sent ones included.", "route")
 	descStuck     = desc("stuck", "1 when the route has something to deliver and does not.", "route")
+	descOrphans   = desc("orphaned_routes", "Routes that the configuration does not have and for which the spool keeps records all the same.")
+	descOrphanLag = desc("orphaned_records", "Records that the spool keeps for orphaned routes, the most of one.")
 	descPaused    = desc("paused", "1 when an operator has paused the route or some of its lanes.", "route")
 
 	descUp       = desc("upstream_up", "1 when the upstream gave its last sign of life and none of its death since.", "upstream")
@@ -96,7 +98,7 @@ var (
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descSent, descSentBytes, descRetried, descErrors, descSkipped, descExpired, descLimited, descDead, descRedriven, descPurged, descWaiting, descGaps, descDetaches, descDetached,
-		descHeld, descLag, descLagTime, descInFlight, descBuffered, descStuck, descPaused, descUp, descConnErrs, descRebuilds, descTorn, descThrottle,
+		descHeld, descLag, descLagTime, descInFlight, descBuffered, descStuck, descPaused, descOrphans, descOrphanLag, descUp, descConnErrs, descRebuilds, descTorn, descThrottle,
 	} {
 		ch <- d
 	}
@@ -110,6 +112,13 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
+	var orphanLag uint64
+	orphans := c.b.Orphans()
+	for _, o := range orphans {
+		orphanLag = max(orphanLag, o.Lag)
+	}
+	gauge(descOrphans, float64(len(orphans)))
+	gauge(descOrphanLag, float64(orphanLag))
 	stuck := make(map[string]float64)
 	for i, h := range c.b.Health() {
 		if h.State == Stuck {

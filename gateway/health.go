@@ -7,6 +7,7 @@ import (
 
 	"github.com/forebay-gateway/forebay/bridge"
 	"github.com/forebay-gateway/forebay/gateway/admin"
+	"github.com/forebay-gateway/forebay/gateway/unit"
 )
 
 // Health is how the gateway and each of its parts are now. It asks the parts and does not block.
@@ -69,6 +70,15 @@ func routesHealth(routes []bridge.RouteHealth) error {
 			}
 		}
 		errs = append(errs, errors.New(problem))
+	}
+	return errors.Join(errs...)
+}
+
+// orphansHealth names what keeps records in the spool for nobody: sooner or later it is full of them.
+func orphansHealth(orphans []bridge.Orphan) error {
+	var errs []error
+	for _, o := range orphans {
+		errs = append(errs, fmt.Errorf("%s: %d records, %v on disk; %s", o.Problem, o.Lag, unit.Bytes(o.Bytes), o.Hint))
 	}
 	return errors.Join(errs...)
 }

@@ -119,7 +119,7 @@ func (g *Gateway) bridgePart(log *slog.Logger) part {
 		},
 		run:    func() error { return b.Run(context.Background()) }, // Close ends it, after what is in flight
 		stop:   func(ctx context.Context) error { return b.Close(ctx) },
-		health: func() error { return routesHealth(b.Health()) },
+		health: func() error { return errors.Join(routesHealth(b.Health()), orphansHealth(b.Orphans())) },
 		hint:   "nothing goes to Kafka until a restart; the spool keeps it",
 	}
 	if len(g.cfg.Bridge.Routes) == 0 {

@@ -46,6 +46,7 @@ type CursorInfo struct {
 	Protect      bool
 	Positions    []Offset // by partition
 	Lag          uint64   // durable records that are not committed, all partitions
+	HeldBytes    int64    // of segments that it has not passed
 }
 
 // Cursor is a consumer's durable position in a stream: everything below it is dealt with. After a crash a cursor is at
@@ -228,7 +229,29 @@ func (s *Spool) DropCursor(name string) error {
 
 // Cursors lists the cursors by name.
 func (s *Spool) Cursors() []CursorInfo {
-	set := s.cursors
+	infos := s.cursors.infos()
+	for i := range infos {
+		infos[i].HeldBytes = s.byName[infos[i].Stream].heldBytes(infos[i].Positions)
+	}
+	return infos
+}
+
+// heldBytes is the size of the segments that have something at or above the positions.
+func (st *stream) heldBytes(pos []Offset) (n int64) {
+	st.segMu.RLock()
+	defer st.segMu.RUnlock()
+	for _, f := range st.segs {
+		for _, r := range f.ranges {
+			if r.Partition < len(pos) && pos[r.Partition] < r.Next {
+				n += f.bytes.Load()
+				break
+			}
+		}
+	}
+	return n
+}
+
+func (set *cursorSet) infos() []CursorInfo {
 	set.mu.Lock()
 	defer set.mu.Unlock()
 	infos := make([]CursorInfo, 0, len(set.byName))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -16,8 +17,8 @@ import (
 func newRoute() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "route",
-		Short: "List, show, pause and resume routes and lanes",
-		Long: `List, show, pause and resume routes and lanes of a running gateway. A lane is the way to one partition of a Kafka topic.
+		Short: "List, show, pause, resume and retire routes and lanes",
+		Long: `List, show, pause, resume and retire routes and lanes of a running gateway. A lane is the way to one partition of a Kafka topic.
 
 A paused route or lane sends nothing until it is resumed, restarts included; its records wait in the spool, and a paused lane does not hold
 the others. The gateway's health says so.
@@ -31,7 +32,7 @@ gateway.data_dir.`,
 	}
 	pause := changeRoute(&cobra.Command{Use: "pause ROUTE", Short: "Send nothing of a route or a lane until it is resumed"}, (*api.Client).Pause)
 	resume := changeRoute(&cobra.Command{Use: "resume ROUTE", Short: "Let a paused route or lane go on"}, (*api.Client).Resume)
-	cmd.AddCommand(newRouteLs(), newRouteShow(), pause, resume)
+	cmd.AddCommand(newRouteLs(), newRouteShow(), pause, resume, newRouteRetire())
 	return cmd
 }
 
@@ -54,6 +55,9 @@ func newRouteLs() *cobra.Command {
 		for _, r := range routes.Routes {
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%d\t%d\t%s\t%s\n", r.Route, r.State, stamp(r.Since), r.Stream, r.Upstream, r.Topic,
 				r.Lag, age(r.LagAge), r.Sent, r.DeadLettered, lanes(r), shortened(quoted(note(r)), 100))
+		}
+		for _, o := range routes.Orphans {
+			fmt.Fprintf(t, "%s\torphaned\t\t%s\t\t\t%d\t\t\t\t\t%s\n", cmp.Or(o.Route, "(dead letters)"), o.Stream, o.Lag, o.Problem+"; "+o.Hint)
 		}
 		return t.Flush()
 	})

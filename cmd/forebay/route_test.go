@@ -2,6 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,4 +40,67 @@ func TestRouteToolsOnARunningGateway(t *testing.T) {
 	f(exitOK, `"state": "paused"`, "route", "show", "all", "-o", "json")
 	f(exitOK, "route all: ", "route", "resume", "all")
 	sent(2)
+}
+
+// Nobody types a name twice the same way: a route that was renamed keeps its records, the gateway says so, and it can be retired.
+func TestRenamedRouteIsToldOfAndRetired(t *testing.T) {
+	dir := t.TempDir()
+	config := filepath.Join(dir, "forebay.yaml")
+	route := func(name string) string {
+		return strings.ReplaceAll(routedConfig, "name: all", "name: "+name)
+	}
+	c := serveWith(t, dir, route("old"))
+	if line := c.until("route is new"); line["route"] != "old" || line["from"] != "beginning" || line["records_before_it"] != 0.0 {
+		t.Errorf("start of the route: %v", line)
+	}
+	c.listeners()
+	c.stop()
+
+	f := func(wantCode int, want string, args ...string) {
+		t.Helper()
+		code, stdout, stderr := forebay(append(args, "--config", config)...)
+		if code != wantCode || !strings.Contains(stdout+stderr, want) {
+			t.Errorf("forebay %s: exit code %d, want %d and %q\n%s%s", strings.Join(args, " "), code, wantCode, want, stdout, stderr)
+		}
+	}
+	for _, running := range []bool{true, false} {
+		c = serveWith(t, dir, route("new"))
+		if line := c.until("cursors of nobody keep records in the spool"); line["route"] != "old" || !strings.Contains(fmt.Sprint(line["hint"]), "forebay route retire old --yes") {
+			t.Errorf("orphan: %v", line)
+		}
+		addrs := c.listeners()
+		get := func(path string) string {
+			_, body := status(t, "http://"+addrs["admin"]+path)
+			return body
+		}
+		if health := get("/healthz"); !strings.Contains(health, "route old is not in the configuration any more") || !strings.Contains(health, `"degraded"`) {
+			t.Errorf("health %s", health)
+		}
+		if metrics := get("/metrics"); !strings.Contains(metrics, "forebay_bridge_orphaned_routes 1\n") {
+			t.Error("no metric of the orphan")
+		}
+		at := []string{"--admin", addrs["admin"]}
+		if !running {
+			c.stop()
+			at = nil
+		} else {
+			f(exitOK, "orphaned", append([]string{"route", "ls"}, at...)...)
+		}
+		f(exitUsage, "nothing is changed without --yes", append([]string{"route", "retire", "old"}, at...)...)
+		f(exitFailed, "nothing is kept for a route of that name", append([]string{"route", "retire", "other"}, at...)...)
+		if running {
+			f(exitFailed, "the configuration has this route", append([]string{"route", "retire", "new", "--yes"}, at...)...)
+		}
+		f(exitOK, "route old is retired", append([]string{"route", "retire", "old", "--yes"}, at...)...)
+		if running {
+			if health := get("/healthz"); strings.Contains(health, "route old") {
+				t.Errorf("health after it was retired: %s", health)
+			}
+			c.stop()
+			c = serveWith(t, dir, route("old")) // for the second round
+			c.listeners()
+			c.stop()
+			f(exitOK, "route new is retired", "route", "retire", "new", "--yes")
+		}
+	}
 }

@@ -142,6 +142,15 @@ func (c *child) exit() int {
 	return c.cmd.ProcessState.ExitCode()
 }
 
+// stop ends it in order.
+func (c *child) stop() {
+	c.t.Helper()
+	c.signal(syscall.SIGTERM)
+	if code := c.exit(); code != exitOK {
+		c.t.Errorf("exit code %d:\n%s", code, c.output())
+	}
+}
+
 // listeners waits until forebay serves and returns its addresses by listener.
 func (c *child) listeners() map[string]string {
 	c.t.Helper()

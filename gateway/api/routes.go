@@ -10,7 +10,8 @@ import (
 
 // Routes is the answer to a question about all routes.
 type Routes struct {
-	Routes []bridge.RouteInfo `json:"routes"`
+	Routes  []bridge.RouteInfo `json:"routes"`
+	Orphans []bridge.Orphan    `json:"orphans"` // routes of earlier configurations that keep records
 }
 
 // routes serves
@@ -18,13 +19,17 @@ type Routes struct {
 //	GET  /api/v1/routes                 all routes
 //	GET  /api/v1/routes/{name}          one, with its lanes
 //	POST /api/v1/routes/{name}/pause    and resume; parameter lane: <Kafka topic>/<Kafka partition>
+//	POST /api/v1/routes/{name}/retire   give up what the spool keeps for a route that the configuration does not have
 func (s *server) routes(mux *http.ServeMux) {
 	type change = func(*bridge.Bridge, context.Context, string, string) error
 	mux.HandleFunc("GET /api/v1/routes", s.answerBridge(func(_ context.Context, b *bridge.Bridge, _ *query, _ *http.Request) (any, error) {
-		return Routes{b.Routes()}, nil
+		return Routes{b.Routes(), b.Orphans()}, nil
 	}))
 	mux.HandleFunc("GET /api/v1/routes/{name}", s.answerBridge(func(_ context.Context, b *bridge.Bridge, _ *query, r *http.Request) (any, error) {
 		return b.Route(r.PathValue("name"))
+	}))
+	mux.HandleFunc("POST /api/v1/routes/{name}/retire", s.answerBridge(func(ctx context.Context, b *bridge.Bridge, _ *query, r *http.Request) (any, error) {
+		return b.Retire(ctx, r.PathValue("name"))
 	}))
 	for name, fn := range map[string]change{"pause": (*bridge.Bridge).Pause, "resume": (*bridge.Bridge).Resume} {
 		mux.HandleFunc("POST /api/v1/routes/{name}/"+name, s.answerBridge(func(ctx context.Context, b *bridge.Bridge, q *query, r *http.Request) (any, error) {
@@ -54,6 +59,11 @@ func (c *Client) Pause(ctx context.Context, name, lane string) (bridge.RouteInfo
 // Resume ends a Pause.
 func (c *Client) Resume(ctx context.Context, name, lane string) (bridge.RouteInfo, error) {
 	return c.changeRoute(ctx, name, lane, "resume")
+}
+
+// Retire gives up what the spool keeps for a route that the configuration does not have.
+func (c *Client) Retire(ctx context.Context, name string) (bridge.Orphan, error) {
+	return call[bridge.Orphan](ctx, c, http.MethodPost, "/routes/"+name+"/retire", nil)
 }
 
 func (c *Client) changeRoute(ctx context.Context, name, lane, what string) (bridge.RouteInfo, error) {

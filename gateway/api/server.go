@@ -189,7 +189,7 @@ func statusOf(err error) int {
 	case errors.Is(err, spool.ErrUnknownStream), errors.Is(err, spool.ErrUnknownSegment),
 		errors.Is(err, bridge.ErrNoDeadLetters), errors.Is(err, bridge.ErrUnknownDeadLetter), errors.Is(err, bridge.ErrUnknownRoute):
 		return http.StatusNotFound
-	case errors.Is(err, bridge.ErrBusy):
+	case errors.Is(err, bridge.ErrBusy), errors.Is(err, bridge.ErrConfigured):
 		return http.StatusConflict
 	case errors.Is(err, bridge.ErrClosed), errors.Is(err, spool.ErrClosed), errors.Is(err, context.DeadlineExceeded):
 		return http.StatusServiceUnavailable
