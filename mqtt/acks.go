@@ -15,6 +15,8 @@ type ackWindow struct {
 	base  uint64 // number of slots[0]
 	open  int    // publishes of this connection without a final answer: Receive Maximum bounds it (MQTT 5, 4.9)
 	ended bool
+
+	finishing int // PUBRELs whose PUBCOMP waits for the log
 }
 
 type ackSlot struct {
@@ -111,6 +113,28 @@ func (w *ackWindow) wait(limit int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for len(w.slots) >= limit && !w.ended {
+		if w.cond == nil {
+			w.cond = sync.NewCond(&w.mu)
+		}
+		w.cond.Wait()
+	}
+}
+
+// finish counts PUBRELs that are on the way to the log, or back.
+func (w *ackWindow) finish(by int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.finishing += by
+	if w.cond != nil {
+		w.cond.Broadcast()
+	}
+}
+
+// settle blocks the reader until nothing is owed that the log has to answer.
+func (w *ackWindow) settle() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for (len(w.slots) > 0 || w.finishing > 0) && !w.ended {
 		if w.cond == nil {
 			w.cond = sync.NewCond(&w.mu)
 		}

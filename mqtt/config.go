@@ -6,6 +6,7 @@ import (
 	"net"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/forebay-gateway/forebay/gateway/unit"
 	"github.com/forebay-gateway/forebay/mqtt/auth"
@@ -81,6 +82,14 @@ type Config struct {
 
 	// Time between two checkpoints of a session's position. After a crash, QoS 1 deliveries of that time may be repeated.
 	CheckpointInterval unit.Duration `yaml:"checkpoint_interval"`
+
+	// Where clients go when this server stops, such as gw2.example.com:1883: MQTT 5 clients are told "use another server"
+	// (0x9C) with it instead of "server shutting down". Empty tells nothing.
+	ServerReference string `yaml:"server_reference"`
+
+	// First part of the topics on which a client may get responses: an MQTT 5 client that asks for response information is
+	// told {prefix}{client ID}. The ACL has to allow it. Empty tells nothing.
+	ResponseTopicPrefix string `yaml:"response_topic_prefix"`
 
 	// Sessions that are served from the spool at the same time, because they were offline or are slow.
 	CatchUpWorkers int `yaml:"catch_up_workers"`
@@ -199,6 +208,12 @@ func (c Config) Validate() error {
 		fault("max_retained: %d is negative", c.MaxRetained)
 	}
 	span("checkpoint_interval", c.CheckpointInterval, 10*time.Millisecond, time.Minute)
+	if len(c.ServerReference) > 1024 || !utf8.ValidString(c.ServerReference) {
+		fault("server_reference: is no text of at most 1024 bytes")
+	}
+	if len(c.ResponseTopicPrefix) > 1024 || !utf8.ValidString(c.ResponseTopicPrefix) || strings.ContainsAny(c.ResponseTopicPrefix, "+#\x00") {
+		fault("response_topic_prefix: %q cannot begin a topic name", c.ResponseTopicPrefix)
+	}
 	between("catch_up_workers", c.CatchUpWorkers, 1, 256)
 	return errors.Join(errs...)
 }

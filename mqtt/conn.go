@@ -94,7 +94,7 @@ func (c *conn) readLoop(ctx context.Context) {
 		c.extendDeadline()
 		p, err := c.dec.Read()
 		if err != nil {
-			c.closeFor(err)
+			c.closeFor(c.drained(err))
 			return
 		}
 		c.out.waitRoom(2 * c.srv.outputLimit)
@@ -151,7 +151,7 @@ func (c *conn) extendDeadline() {
 	_ = c.nc.SetReadDeadline(time.Now().Add(left))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.cause != nil { // closeFor may have set its own meanwhile
+	if c.cause != nil || c.srv.draining.Load() { // closeFor, or quiesce, may have set its own meanwhile
 		_ = c.nc.SetReadDeadline(time.Unix(1, 0))
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"strings"
 	"fmt"
 	"time"
 
@@ -48,6 +49,9 @@ func (c *conn) connect(ctx context.Context) error {
 	c.extendDeadline()
 	if c.keepAlive == 0 {
 		_ = c.nc.SetReadDeadline(time.Time{})
+		if c.srv.draining.Load() {
+			_ = c.nc.SetReadDeadline(time.Unix(1, 0))
+		}
 	}
 	return nil
 }
@@ -113,6 +117,9 @@ func (c *conn) greet(ctx context.Context, p *wire.Connect) (ack *wire.Connack, r
 	if got := c.srv.capExpiry(p.SessionExpiry); got != p.SessionExpiry {
 		p.SessionExpiry = got
 		pr.SessionExpiryInterval, pr.SessionExpiryIntervalFlag = got, true
+	}
+	if prefix := cfg.ResponseTopicPrefix; prefix != "" && p.RequestResponse && !strings.ContainsAny(p.ClientID, "+#") { // MQTT 5, 3.1.2-28
+		pr.ResponseInfo = prefix + p.ClientID
 	}
 	pr.ReceiveMaximum = uint16(cfg.ReceiveMaximum)
 	pr.MaximumPacketSize = uint32(cfg.MaxPacketSize)

@@ -159,13 +159,15 @@ func (c *conn) released(ctx context.Context, p *wire.Ack) bool {
 	s.inbound[p.PacketID] = id
 	s.mu.Unlock()
 
+	c.acks.finish(1)
 	err := c.srv.spool.Append(ctx, spool.Entry{
 		Changes: []spool.Change{{Space: spaceInbound, Key: inboundKey(s.id, s.epoch, p.PacketID)}},
-		Done:    &release{s: s, pid: p.PacketID, gen: id.gen},
+		Done:    &release{s: s, c: c, pid: p.PacketID, gen: id.gen},
 	})
 	if err == nil {
 		return true
 	}
+	c.acks.finish(-1)
 	s.mu.Lock()
 	if now, ok := s.inbound[p.PacketID]; ok && now.gen == id.gen {
 		now.state = inboundStored // the client sends PUBREL again when it is back
@@ -190,12 +192,14 @@ func (c *conn) complete(id inboundID, pid uint16) {
 // release is the completion of a PUBREL.
 type release struct {
 	s   *session
+	c   *conn // on which it came
 	pid uint16
 	gen uint32
 }
 
 // Durable implements spool.Completion.
 func (r *release) Durable(_ *spool.Record, err error) {
+	defer r.c.acks.finish(-1) // after PUBCOMP
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
 	c := r.s.conn

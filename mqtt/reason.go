@@ -80,7 +80,7 @@ func reasonOf(err error) byte {
 	case errors.Is(err, errTakenOver):
 		return reasonTakenOver
 	case errors.Is(err, errShuttingDown):
-		return reasonShuttingDown
+		return reasonShuttingDown // disconnect knows of another server
 	case errors.Is(err, errOverflow):
 		return reasonQuotaExceeded
 	case errors.Is(err, spool.ErrClosed):
@@ -177,10 +177,11 @@ func (c *conn) refuse(version, reason byte, text string) {
 
 // disconnect tells an MQTT 5 client why and closes the connection; MQTT 3.1.1 has no such packet from a server.
 func (c *conn) disconnect(reason byte, text string) {
-	reason = fit(packets.Disconnect, reason)
-	c.out.finish(func(b []byte) []byte {
-		return c.peer.AppendDisconnect(b, &wire.Disconnect{Reason: reason, ReasonString: text})
-	}, lastWrite)
+	d := &wire.Disconnect{Reason: fit(packets.Disconnect, reason), ReasonString: text}
+	if reference := c.srv.cfg.ServerReference; reference != "" && reason == reasonShuttingDown { // MQTT 5, 4.13
+		d.Reason, d.ServerReference = packets.ErrUseAnotherServer.Code, reference
+	}
+	c.out.finish(func(b []byte) []byte { return c.peer.AppendDisconnect(b, d) }, lastWrite)
 }
 
 // acknowledge appends a PUBACK or PUBREC.

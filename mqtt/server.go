@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -59,6 +60,8 @@ type Server struct {
 	connMu    sync.Mutex
 	conns     map[*conn]struct{}
 	closing   bool
+	deadline  time.Time   // until which Close waits; zero when it sets none
+	draining  atomic.Bool // packets are not read any more
 	listeners []*listener
 
 	stop    context.CancelFunc // ends Run's goroutines
@@ -209,70 +212,6 @@ func (srv *Server) Run(ctx context.Context) error {
 	stopInner()
 	wg.Wait()
 	return nil
-}
-
-// shutdownTime is how long clients and the last checkpoint are waited for.
-const shutdownTime = 5 * time.Second
-
-func (srv *Server) shutdown() {
-	srv.connMu.Lock()
-	srv.closing = true
-	var open []*conn
-	for c := range srv.conns {
-		open = append(open, c)
-	}
-	srv.connMu.Unlock()
-	for _, l := range srv.listeners {
-		l.close()
-	}
-	for _, c := range open {
-		c.closeFor(errShuttingDown)
-	}
-	deadline := time.Now().Add(shutdownTime)
-	for {
-		srv.connMu.Lock()
-		n := len(srv.conns)
-		if n > 0 && time.Now().After(deadline) {
-			for c := range srv.conns {
-				c.out.abort()
-			}
-		}
-		srv.connMu.Unlock()
-		if n == 0 {
-			break
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	ctx, cancel := context.WithDeadline(context.Background(), deadline)
-	defer cancel()
-	srv.checkpointAll()
-	srv.commitLowWater()
-	if err := srv.writer.flush(ctx); err != nil {
-		srv.log.Warn("last checkpoint of the sessions is not durable; deliveries may be repeated", "err", err)
-	}
-}
-
-// Close ends Run and waits for it. It may be called more than once.
-func (srv *Server) Close(ctx context.Context) error {
-	srv.connMu.Lock()
-	started, stop := srv.started, srv.stop
-	srv.closing = true
-	srv.connMu.Unlock()
-	defer srv.metrics.unregister()
-	defer srv.closeAuth()
-	if !started {
-		for _, l := range srv.listeners {
-			l.close()
-		}
-		return nil
-	}
-	stop()
-	select {
-	case <-srv.stopped:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("mqtt: close: %w", ctx.Err())
-	}
 }
 
 // accept takes a connection from a listener; false when the server is closing.
