@@ -53,6 +53,24 @@ func (g *Gateway) Health() admin.Health {
 	return h
 }
 
+// upstreamsHealth names the upstreams that do not answer: at once, while the routes are patient.
+func upstreamsHealth(upstreams []bridge.UpstreamHealth) error {
+	var errs []error
+	for _, u := range upstreams {
+		if u.Down.IsZero() {
+			continue
+		}
+		problem := fmt.Sprintf("upstream %s is not reachable since %s; records wait in the spool", u.Upstream, u.Down.UTC().Format(time.RFC3339))
+		for _, more := range []string{u.Reason, u.Error, u.Hint} {
+			if more != "" {
+				problem += "; " + more
+			}
+		}
+		errs = append(errs, errors.New(problem))
+	}
+	return errors.Join(errs...)
+}
+
 // routesHealth is what the routes have to say: one line for each that is stuck or paused.
 func routesHealth(routes []bridge.RouteHealth) error {
 	var errs []error

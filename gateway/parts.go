@@ -117,10 +117,12 @@ func (g *Gateway) bridgePart(log *slog.Logger) part {
 			g.put(func() { g.bridge = b })
 			return nil
 		},
-		run:    func() error { return b.Run(context.Background()) }, // Close ends it, after what is in flight
-		stop:   func(ctx context.Context) error { return b.Close(ctx) },
-		health: func() error { return errors.Join(routesHealth(b.Health()), orphansHealth(b.Orphans())) },
-		hint:   "nothing goes to Kafka until a restart; the spool keeps it",
+		run:  func() error { return b.Run(context.Background()) }, // Close ends it, after what is in flight
+		stop: func(ctx context.Context) error { return b.Close(ctx) },
+		health: func() error {
+			return errors.Join(upstreamsHealth(b.Upstreams()), routesHealth(b.Health()), orphansHealth(b.Orphans()))
+		},
+		hint: "nothing goes to Kafka until a restart; the spool keeps it",
 	}
 	if len(g.cfg.Bridge.Routes) == 0 {
 		p.run = nil // a bridge without routes has nothing to do, and its Run returns

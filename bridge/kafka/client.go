@@ -51,6 +51,10 @@ type Client struct {
 	aliveAt   time.Time   // the last sign of life: an acknowledgement or a ping
 	connErr   error       // the last error of a connection
 	connErrAt time.Time
+	downAt    time.Time // when a ping first failed since the last sign of life; zero while none has
+	told      string    // the reason of it that the log has, and when
+	toldAt    time.Time
+	said      map[string]said // of the producer's own log, by message
 
 	condemned  *Verdict // why the producer is of no use any more
 	rebuilds   uint64
@@ -92,6 +96,7 @@ func New(cfg Config, opts Options) (*Client, error) {
 		topicC:     make(chan struct{}, 1),
 		topics:     make(map[string]*Topic),
 		connErrors: make(map[string]uint64),
+		said:       make(map[string]said),
 	}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
@@ -266,25 +271,40 @@ func (c *Client) pinged(err error) {
 		c.aliveLocked(time.Now())
 	} else {
 		c.up.Store(false)
+		if c.downAt.IsZero() {
+			c.downAt = time.Now()
+		}
 		if time.Since(c.connErrAt) > pingTimeout { // the connection's own error says more
 			c.connErr, c.connErrAt = err, time.Now()
 		}
 		err = c.connErr
 	}
+	reason, hint := ConnectionReason(err)
+	tell := err != nil && c.tellLocked(reason, time.Now())
 	c.mu.Unlock()
 	switch {
 	case err == nil && !was:
 		c.log.Info("upstream is reachable")
-	case err != nil && was:
-		reason, hint := ConnectionReason(err)
+	case tell:
 		c.log.Warn("upstream is not reachable; records wait in the spool", "reason", reason, "err", err, "hint", hint)
 	}
 	c.notify()
 }
 
+// tellLocked reports whether the log should say that the upstream is not reachable: at the first failure, whether it was
+// reachable before or not, and when the reason is another one, but not each time that two brokers fail in different ways.
+func (c *Client) tellLocked(reason string, now time.Time) bool {
+	if c.told == reason || c.told != "" && now.Sub(c.toldAt) < time.Minute {
+		return false
+	}
+	c.told, c.toldAt = reason, now
+	return true
+}
+
 // aliveLocked notes a sign of life.
 func (c *Client) aliveLocked(now time.Time) {
 	c.aliveAt = now
+	c.downAt, c.told = time.Time{}, ""
 	if !c.up.Swap(true) {
 		go c.notify() // watchers take their own locks
 	}
@@ -324,6 +344,7 @@ func (c *Client) StallAfter() time.Duration {
 type Status struct {
 	Up          bool
 	Alive       time.Time // last sign of life
+	Down        time.Time // since when there is none although it was asked for; zero while it is up, and before the first answer
 	ConnError   error     // last error of a connection
 	ConnErrorAt time.Time
 	Outstanding int   // messages without an outcome
@@ -339,7 +360,7 @@ func (c *Client) Status() Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := Status{
-		Up: c.up.Load(), Alive: c.aliveAt, ConnError: c.connErr, ConnErrorAt: c.connErrAt, Outstanding: c.outstanding,
+		Up: c.up.Load(), Alive: c.aliveAt, Down: c.downAt, ConnError: c.connErr, ConnErrorAt: c.connErrAt, Outstanding: c.outstanding,
 		Rebuilds: c.rebuilds, Torn: c.torn, Throttled: c.throttled, ConnErrors: make(map[string]uint64, len(c.connErrors)),
 	}
 	for k, v := range c.connErrors {

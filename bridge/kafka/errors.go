@@ -185,6 +185,8 @@ func ConnectionReason(err error) (reason, hint string) {
 		return "dns", "the broker's host name is not found"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "refused", "nothing listens on the broker's address: is Kafka running?"
+	case strings.Contains(err.Error(), "invalid large response size"): // the producer has no name for it
+		return "not_kafka", "what answers on the broker's address is not Kafka: check the port"
 	case errors.As(err, &first):
 		return "closed", "the broker closes the connection at once: it may want TLS or a login, or not be Kafka"
 	case errors.As(err, &netErr) && netErr.Timeout():

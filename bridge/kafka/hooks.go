@@ -96,6 +96,34 @@ func (l kgoLogger) Log(level kgo.LogLevel, msg string, keyvals ...any) {
 	to := slog.LevelDebug
 	if level == kgo.LogLevelError {
 		to = slog.LevelWarn
+		ok, times := l.c.mayRepeat(msg, time.Now())
+		if !ok {
+			return
+		}
+		if times > 0 {
+			keyvals = append(keyvals[:len(keyvals):len(keyvals)], "repeated", times)
+		}
 	}
 	l.c.log.Log(context.Background(), to, "producer: "+msg, keyvals...)
+}
+
+// said is when a message of the producer was last logged, and how often it came since.
+type said struct {
+	at    time.Time
+	times int
+}
+
+// mayRepeat lets each of the producer's messages, which are constants, through once a minute: a port that is not Kafka's gives one
+// for each try. times is how many were left out.
+func (c *Client) mayRepeat(msg string, now time.Time) (ok bool, times int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s, before := c.said[msg]
+	if before && now.Sub(s.at) < time.Minute {
+		s.times++
+		c.said[msg] = s
+		return false, 0
+	}
+	c.said[msg] = said{at: now}
+	return true, s.times
 }
