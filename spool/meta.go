@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"runtime/debug"
 	"sync"
@@ -13,6 +14,9 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/forebay-gateway/forebay/spool/segment"
+	"github.com/forebay-gateway/forebay/spool/vfs"
 
 	"github.com/forebay-gateway/forebay/spool/crypt"
 )
@@ -102,6 +106,31 @@ func openMeta(path string, readOnly bool) (*meta, error) {
 	return m, nil
 }
 
+// openMetaChecked is openMeta after a look at every page, so that damage shows at the start and not in service. bbolt's own
+// check will not do: it may end the process, or never end. It is no error when there is no file yet, unless readOnly.
+func openMetaChecked(path string, readOnly bool) (*meta, error) {
+	lock, err := vfs.LockShared(path) // bbolt's lock: what another process writes would look damaged
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && !readOnly:
+		return openMeta(path, false)
+	case errors.Is(err, vfs.ErrLocked):
+		return nil, fmt.Errorf("%s: %w", path, ErrInUse)
+	case err != nil:
+		return nil, err
+	}
+	fi, err := os.Stat(path)
+	if err == nil && (fi.Size() > 0 || readOnly) {
+		err = segment.CheckPages(path)
+	}
+	if err = errors.Join(err, lock.Close()); errors.Is(err, segment.ErrUnsupported) {
+		err = fmt.Errorf("%w: %w", ErrUnsupported, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return openMeta(path, readOnly)
+}
+
 // metaError tells damage from everything else that bbolt may say.
 func metaError(path string, err error) error {
 	for _, damage := range []error{bolterrors.ErrInvalid, bolterrors.ErrVersionMismatch, bolterrors.ErrChecksum, bolterrors.ErrInvalidMapping} {
@@ -171,19 +200,6 @@ func (m *meta) checkFormat() error {
 			}
 		}
 		return nil
-	})
-}
-
-// check walks over everything, so that damage shows at the start and not in service. The caller limits its time: on a
-// damaged tree bbolt may run in circles.
-func (m *meta) check() error {
-	return guard(m.path, func() error {
-		return m.db.View(func(tx *bolt.Tx) error {
-			for err := range tx.Check() {
-				return &CorruptionError{Where: m.path, Detail: err.Error()}
-			}
-			return nil
-		})
 	})
 }
 

@@ -34,8 +34,16 @@ func (s *Spool) recover(opts Options) error {
 		return err
 	}
 	s.makeStreams()
-	r := &recovery{s: s, rebuilt: rebuilt, catalog: make(map[string]map[uint64]segmentRecord), floor: make(map[*partition]Offset), gone: make(map[*partition][]lostRange)}
-	if err := r.readMeta(); err != nil {
+	r := newRecovery(s, rebuilt)
+	if err := r.readMeta(); damaged(err) { // pages are sound, a value is not
+		s.streams, s.metaApplied = nil, 0
+		clear(s.byName)
+		if err = errors.Join(s.meta.close(), s.beginMeta(err)); err != nil {
+			return err
+		}
+		s.makeStreams()
+		r = newRecovery(s, true)
+	} else if err != nil {
 		return err
 	}
 	s.clock = newClock(opts.Now, r.seen)
@@ -96,8 +104,6 @@ func dirBytes(dir string) (n int64) {
 	return n
 }
 
-const metaCheckTime = 20 * time.Second // bbolt may run in circles on a damaged tree; a sound one takes milliseconds
-
 // openMeta opens meta.db. A damaged one is set aside and begun anew: the segments and the journal say most of what it knew.
 func (s *Spool) openMeta() (rebuilt bool, err error) {
 	path := s.path("meta.db")
@@ -106,52 +112,39 @@ func (s *Spool) openMeta() (rebuilt bool, err error) {
 	if rebuilt = gone && s.hasSegments(); rebuilt {
 		s.log.Error("meta.db is missing and is begun anew: "+metaLost, "path", path)
 	}
-	type result struct {
-		m   *meta
-		err error
-	}
-	done := make(chan result, 1)
-	go func() {
-		m, err := openMeta(path, false)
-		if err == nil {
-			if err = m.check(); err != nil {
-				_ = m.close()
-			}
-		}
-		done <- result{m, err}
-	}()
-	var r result
-	select {
-	case r = <-done:
-	case <-time.After(metaCheckTime):
-		r.err = &CorruptionError{Where: path, Detail: fmt.Sprintf("not checked after %v", metaCheckTime)}
-	}
-	if r.err == nil {
-		if r.err = r.m.unlock(s.keys, false); r.err != nil {
-			_ = r.m.close()
+	m, err := openMetaChecked(path, false)
+	if err == nil {
+		if err = m.unlock(s.keys, false); err != nil {
+			_ = m.close()
 		}
 	}
-	if r.err == nil {
-		s.takeMeta(r.m)
+	if err == nil {
+		s.takeMeta(m)
 		if gone {
 			err = s.syncDir(s.cfg.Dir)
 		}
 		return rebuilt, err
 	}
-	if !damaged(r.err) {
-		return false, r.err
+	if !damaged(err) {
+		return false, err
 	}
+	return true, s.beginMeta(err)
+}
+
+// beginMeta sets meta.db aside and begins a new one.
+func (s *Spool) beginMeta(why error) error {
+	path := s.path("meta.db")
 	to, err := s.setAside(path, "meta.db")
 	if err != nil {
-		return false, errors.Join(r.err, err)
+		return errors.Join(why, err)
 	}
-	s.log.Error("meta.db is damaged and was set aside: "+metaLost, "err", r.err, "quarantine", to)
+	s.log.Error("meta.db is damaged and was set aside: "+metaLost, "err", why, "quarantine", to)
 	m, err := openMeta(path, false)
 	if err == nil {
 		err = m.unlock(s.keys, false)
 	}
 	s.takeMeta(m)
-	return true, err
+	return err
 }
 
 const metaLost = "sessions, retained messages and cursors are lost as far as the journal does not have them; " +
@@ -224,6 +217,13 @@ type recovery struct {
 	segments int
 	frames   int
 	records  int
+}
+
+func newRecovery(s *Spool, rebuilt bool) *recovery {
+	return &recovery{
+		s: s, rebuilt: rebuilt, catalog: make(map[string]map[uint64]segmentRecord), floor: make(map[*partition]Offset),
+		gone: make(map[*partition][]lostRange),
+	}
 }
 
 func (r *recovery) readMeta() error {

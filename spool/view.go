@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/forebay-gateway/forebay/spool/journal"
 	"github.com/forebay-gateway/forebay/spool/segment"
@@ -136,10 +135,10 @@ func (v *View) takeShared() error {
 	return fmt.Errorf("no spool here: %w", err)
 }
 
-// openMeta opens meta.db, and looks at all of it within a time limit.
+// openMeta opens meta.db, and looks at all of it.
 func (v *View) openMeta() error {
 	path := v.s.path("meta.db")
-	m, err := openMetaChecked(path)
+	m, err := openMetaChecked(path, true)
 	if err == nil {
 		m.onDamage = func(space string, err error) {
 			v.found(Finding{Severity: SeverityDamage, Path: path, What: "a value of " + spaceName(space) + ": " + detailOf(err), NextStart: "left out"})
@@ -173,32 +172,6 @@ func (v *View) openMeta() error {
 func (v *View) empty() bool {
 	found, _ := filepath.Glob(v.s.path("seg", "*", "*"+segmentSuffix))
 	return len(found) == 0
-}
-
-func openMetaChecked(path string) (*meta, error) {
-	if _, err := os.Stat(path); err != nil {
-		return nil, err
-	}
-	type result struct {
-		m   *meta
-		err error
-	}
-	done := make(chan result, 1)
-	go func() {
-		m, err := openMeta(path, true)
-		if err == nil {
-			if err = m.check(); err != nil {
-				_ = m.close()
-			}
-		}
-		done <- result{m, err}
-	}()
-	select {
-	case r := <-done:
-		return r.m, r.err
-	case <-time.After(metaCheckTime):
-		return nil, &CorruptionError{Where: path, Detail: fmt.Sprintf("not checked after %v", metaCheckTime)}
-	}
 }
 
 // openSegments opens what recovery would open, read-only.

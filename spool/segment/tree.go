@@ -23,7 +23,9 @@ import (
 type tree struct {
 	f     io.ReaderAt
 	deep  bool // look at the page runs of single batches too
+	any   bool // no segment: buckets may be nested and the free list stored
 	pages uint64
+	free  uint64   // page of the free list
 	seen  []uint64 // bit set of reached pages
 
 	meta    map[string][]byte // bucket m
@@ -104,13 +106,15 @@ func (t *tree) readMeta(size int64) (root uint64, err error) {
 	case best == nil && newer:
 		return 0, fmt.Errorf("database version: %w", ErrUnsupported)
 	case best == nil:
-		return 0, storedError("not a segment: no valid meta page")
+		return 0, storedError("no valid meta page")
+	case le.Uint32(best[8:]) != pageSize && t.any:
+		return 0, errPageSize
 	case le.Uint32(best[8:]) != pageSize:
 		return 0, damaged("page size %d", le.Uint32(best[8:]))
-	case le.Uint64(best[32:]) != noFreelist:
+	case le.Uint64(best[32:]) != noFreelist && !t.any:
 		return 0, storedError("holds a free list: not written by this gateway")
 	}
-	t.pages = le.Uint64(best[40:])
+	t.free, t.pages = le.Uint64(best[32:]), le.Uint64(best[40:])
 	if t.pages > uint64(size)/pageSize {
 		return 0, damaged("truncated: %d pages in %d bytes", t.pages, size)
 	}
@@ -232,13 +236,13 @@ func (t *tree) walk(id uint64, depth int, low []byte, fn leafFunc) error {
 		return readError(id, err)
 	}
 	flags, n := le.Uint16(p[8:]), uint64(le.Uint32(p[12:]))+1
-	if le.Uint64(p) != id || flags != flagBranch && flags != flagLeaf || n > t.pages-id || n > maxNode {
+	if le.Uint64(p) != id || flags != flagBranch && flags != flagLeaf || n > t.pages-id || n > maxNode && !t.any {
 		return damaged("page %d: bad header", id)
 	}
 	if err := t.mark(id, n); err != nil {
 		return err
 	}
-	if n > 1 {
+	if n > 1 { // all of it: what a value says about itself has to fit
 		p = make([]byte, n*pageSize)
 		if _, err := t.f.ReadAt(p, int64(id)*pageSize); err != nil {
 			return readError(id, err)
