@@ -64,6 +64,9 @@ func (s *Spool) materialiseFailed(err error) {
 func (s *Spool) materialise(force bool) error {
 	s.materialiseMu.Lock()
 	defer s.materialiseMu.Unlock()
+	if s.gone.Load() {
+		return fmt.Errorf("spool: materialise: %w", errGone)
+	}
 	began := s.clock.source()
 
 	t := s.tail

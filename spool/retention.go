@@ -34,6 +34,9 @@ func (s *Spool) kickJanitor() { signal(s.janitorNow) }
 func (s *Spool) clean(ctx context.Context) {
 	s.cleanMu.Lock()
 	defer s.cleanMu.Unlock()
+	if s.noticeGone() {
+		return
+	}
 	now := s.clock.now()
 	s.noticeClockStep()
 	s.hot.watch(s, now)

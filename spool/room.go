@@ -104,7 +104,9 @@ func (s *Spool) setJournalFull(err error) {
 
 // Health is nil, or says what is wrong and what to do about it.
 func (s *Spool) Health() error {
-	if err := s.failure(); err != nil {
+	if err := s.failure(); err != nil && s.gone.Load() {
+		return fmt.Errorf("%w: nothing is acknowledged any more; bring back the directory %s as it was, then start the gateway again", err, s.cfg.Dir)
+	} else if err != nil {
 		return fmt.Errorf("spool: %w: look at the disk of %s, then start the gateway again", err, s.cfg.Dir)
 	}
 	s.healthMu.Lock()

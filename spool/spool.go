@@ -116,8 +116,10 @@ type Spool struct {
 	hurry         atomic.Bool
 	unappliedRaw  atomic.Int64 // bytes of groups since the last round
 
-	cleanMu         sync.Mutex // held by a round of the janitor
-	hot             hot        // the janitor's
+	pins            []pin       // fixed after Open
+	gone            atomic.Bool // the files in the directory are others
+	cleanMu         sync.Mutex  // held by a round of the janitor
+	hot             hot         // the janitor's
 	janitorNow      chan struct{}
 	full            atomic.Bool // no room on the disk
 	noSpace         atomic.Bool // the last round of the materialiser met a full disk
@@ -155,6 +157,7 @@ func Open(cfg Config, opts Options) (*Spool, error) {
 		s.metrics.unregister()
 		return nil, errors.Join(fmt.Errorf("spool: open %s: %w", cfg.Dir, err), s.release())
 	}
+	s.pinFiles()
 	s.start()
 	return s, nil
 }
@@ -210,7 +213,9 @@ func (s *Spool) Close() error {
 		close(s.closed)
 		s.stopRest()
 		s.wg.Wait()
-		if err := s.materialise(true); err != nil {
+		if err := s.materialise(true); errors.Is(err, errGone) {
+			s.log.Error("what is not in segments is lost with the files that were removed", "err", err)
+		} else if err != nil {
 			s.log.Warn("not all records are in segments; they are in the journal and follow at the next start", "err", err)
 		}
 		s.closeErr = s.release()
