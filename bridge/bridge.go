@@ -125,6 +125,9 @@ func (b *Bridge) open(opts Options) error {
 	if err := b.loadPauses(); err != nil {
 		return err
 	}
+	if err := b.loadRunning(); err != nil {
+		return err
+	}
 	for _, f := range b.feeders {
 		f.pausesChanged()
 	}
@@ -204,6 +207,9 @@ func (b *Bridge) Run(ctx context.Context) error {
 	ctx, stopFeeding := context.WithCancel(ctx)
 	defer stopFeeding()
 	b.stopFeeding, b.stopSaving = stopFeeding, stopSaving
+	if err := b.announce(ctx); err != nil {
+		b.log.Warn("spool does not note that the routes run; a crash would double records", "err", err)
+	}
 	b.saving.Go(func() { b.save(saveCtx) })
 	for _, f := range b.feeders {
 		b.feeding.Go(func() { f.feed(ctx) })
@@ -249,9 +255,13 @@ func (b *Bridge) Close(ctx context.Context) error {
 	// The deadline may be over; what is delivered should not be delivered again for that.
 	fctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
 	defer cancel()
+	ended := b.ended()
 	errs = append(errs, b.saveOnce(fctx))
 	for _, c := range b.cursors {
 		errs = append(errs, c.Flush(fctx))
+	}
+	if errors.Join(errs...) == nil {
+		errs = append(errs, b.markRunning(fctx, ended, false))
 	}
 	b.registerer.Unregister(collector{b})
 	b.err = errors.Join(errs...)

@@ -56,6 +56,11 @@ type RouteConfig struct {
 	// Where a new route starts: beginning (all that the spool still has), end, or a time such as 2026-11-30T16:00:00Z.
 	From string `yaml:"from"`
 
+	// What a new start does when the last run had no end (kill -9, power cut): read_back looks in Kafka for what was sent
+	// shortly before, and sends only what is not there, which needs the right to read the topics (ACL READ); resend sends it
+	// again, so that some records come twice, with the same forebay.id header.
+	AfterCrash string `yaml:"after_crash"`
+
 	// Most bytes a second that the route sends, payloads, keys and headers before compression; 0 is no limit. What is more waits
 	// in the spool, the oldest is sent first: a site that comes back does not flood its link.
 	Rate unit.Rate `yaml:"rate"`
@@ -78,6 +83,9 @@ const (
 	KeyClientID = "client_id"
 	KeyTopic    = "topic"
 	KeyNone     = "none"
+
+	ReadBack = "read_back"
+	Resend   = "resend"
 
 	FromBeginning = "beginning"
 	FromEnd       = "end"
@@ -117,6 +125,9 @@ func (c RouteConfig) WithDefaults(only string) RouteConfig {
 	}
 	if c.From == "" {
 		c.From = FromBeginning
+	}
+	if c.AfterCrash == "" {
+		c.AfterCrash = ReadBack
 	}
 	if c.MaxTopics == 0 {
 		c.MaxTopics = DefaultMaxTopics
@@ -211,6 +222,9 @@ func (c RouteConfig) validate(upstreams []string, fault func(string, ...any)) {
 	}
 	if c.MaxTopics < 1 || c.MaxTopics > 100_000 {
 		fault(".max_topics: %d is not between 1 and 100000", c.MaxTopics)
+	}
+	if c.AfterCrash != ReadBack && c.AfterCrash != Resend {
+		fault(".after_crash: %q is neither read_back nor resend", c.AfterCrash)
 	}
 	if c.Rate < 0 || c.Rate > 0 && c.Rate < 1<<10 {
 		fault(".rate: %v is less than 1KiB/s; 0 is no limit", c.Rate)

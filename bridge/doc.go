@@ -14,8 +14,14 @@
 // with the same key of one spool partition arrive in the order of the log. Memory is bounded by the upstream's max_buffered,
 // however long it is away.
 //
-// Limits. Delivery is at least once: after kill -9 or a power cut, what was acknowledged above the cursor comes twice, with
-// the same forebay.id header. That is what came within the spool's commit_interval, and while a slow lane holds the cursor,
-// 1 to 5 s until it is detached, what the other lanes delivered meanwhile. A clean stop doubles nothing that was acknowledged by its deadline. A
-// Kafka topic that got more partitions is spread anew when its lanes are empty for a moment.
+// After kill -9 or a power cut, what was sent since positions were last durable may be in Kafka: a lane that has such records
+// reads its partition back first, and leaves out what is there (readback.go). The same when a producer is replaced.
+//
+// What Kafka will never take becomes a dead letter, which stays until it is redriven or purged (deadletter.go,
+// deadletters.go, redrive.go). Routes and lanes can be paused (pause.go), and held to a rate (rate.go).
+//
+// Limits. Delivery is at least once, effectively once: reading back cannot see what a broker writes or replicates later than
+// 750 ms after the gateway's end, and needs the right to read. What it misses comes twice, with the same forebay.id header. A
+// clean stop doubles nothing that was acknowledged by its deadline. A Kafka topic that got more partitions is spread anew when
+// its lanes are empty for a moment.
 package bridge

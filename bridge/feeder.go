@@ -28,6 +28,10 @@ type feeder struct {
 	catchC chan struct{} // the catch-up: the same
 	saveC  chan struct{} // the bridge's saver: positions of lanes have changed
 
+	crashEnd spool.Offset // records below it may have been sent by a run that had no end
+	began    time.Time
+	hints    map[string]hint // by lane's key, of lanes that an earlier run has had
+
 	mu        sync.Mutex
 	pos       spool.Offset // everything below is acknowledged, with a lane, or passed over for a detached one
 	committed spool.Offset // what the cursor was told
@@ -42,6 +46,7 @@ type feeder struct {
 	dropped   []string // entries of lanes that are no more
 	detached  int
 	flying    int
+	savedTo   int       // lane to begin the next save with
 	catchFrom time.Time // the catch-up rests until then, for the route's rate
 	changed   bool      // a topic or the upstream
 	stopping  bool
@@ -65,12 +70,13 @@ func newFeeder(b *Bridge, r *route, partition int, cursor, keep Cursor) *feeder 
 		log:     b.log.With("route", r.cfg.Name, "partition", partition),
 		wakeC:   make(chan struct{}, 1),
 		catchC:  make(chan struct{}, 1),
+		hints:   make(map[string]hint),
 		outlets: make(map[string]*outlet),
 		dests:   make(map[destination]*outlet),
 	}
 	f.pos = cursor.Position(partition)
 	f.committed = f.pos
-	f.progress = time.Now()
+	f.progress, f.began = time.Now(), time.Now()
 	r.up.Watch(func() {
 		f.mu.Lock()
 		f.changed = true
@@ -220,7 +226,7 @@ func (f *feeder) placeLocked(ctx context.Context, rec *spool.Record) error {
 			}
 			if f.detached < maxDetached && f.r.up.AliveSince(since) {
 				f.detachLocked(l, rec.Offset)
-				if len(o.lanes) > 0 { // a topic that is being made is no lane that stalls
+				if len(o.lanes) > 0 && l.check == checked { // a topic that is being made, or a partition that is read back, is no stall
 					f.r.counts.detached.Add(1)
 				}
 				if l.nextTime == 0 {
@@ -322,7 +328,13 @@ func (f *feeder) laneLocked(o *outlet, rec *spool.Record) *lane {
 }
 
 func (f *feeder) addLaneLocked(o *outlet, partition int32) *lane {
-	l := &lane{f: f, out: o, partition: partition, window: kafka.MaxFlightRecords, progress: time.Now()}
+	l := &lane{f: f, out: o, partition: partition, window: kafka.MaxFlightRecords, progress: time.Now(), kafkaNext: -1, savedNext: -1}
+	if h, ok := f.hints[l.key()]; ok {
+		l.kafkaNext, l.savedNext = h.kafkaNext, h.kafkaNext
+		if h.spread == o.n {
+			l.delivered = h.next
+		}
+	}
 	if partition < 0 {
 		o.whole = l
 	} else {

@@ -35,6 +35,7 @@ type RouteHealth struct {
 	Reason   string    `json:"reason,omitempty"`
 	Error    string    `json:"error,omitempty"`
 	Hint     string    `json:"hint,omitempty"`
+	Warning  string    `json:"warning,omitempty"` // what the route does not keep, whatever its state
 	Lag      uint64    `json:"lag_records"`
 	LagAge   float64   `json:"lag_seconds"`
 }
@@ -47,6 +48,8 @@ type RouteStats struct {
 	Errors                  map[string]uint64 // by class
 	Skipped, Expired        uint64
 	DeadLettered, Detaches  uint64
+	Found                   uint64            // records that Kafka had after a crash
+	ReadBack                map[string]uint64 // partitions, by result
 	RateLimited             time.Duration     // that reading waited for the route's rate, over its partitions
 	Gaps                    map[string]uint64 // offsets, by reason
 	Lag                     uint64            // durable offsets from the oldest undelivered one to the log end
@@ -67,6 +70,8 @@ func (b *Bridge) Stats() []RouteStats {
 			Route: r.cfg.Name, Upstream: r.up.Name(), Stream: r.cfg.Stream,
 			Sent: r.counts.sent.Load(), SentBytes: r.counts.sentBytes.Load(), Retried: r.counts.retried.Load(),
 			Errors: make(map[string]uint64), Skipped: r.counts.skipped.Load(), Expired: r.counts.expired.Load(),
+			Found:        r.counts.found.Load(),
+			ReadBack:     map[string]uint64{"done": r.counts.readBack[readDone].Load(), "refused": r.counts.readBack[readRefused].Load()},
 			RateLimited:  time.Duration(r.counts.limited.Load()),
 			DeadLettered: r.counts.deadLettered.Load(), Detaches: r.counts.detached.Load(), Gaps: r.counts.gapOffsets(),
 		}
@@ -149,6 +154,9 @@ func (b *Bridge) Health() []RouteHealth {
 			h.State = Idle
 		}
 		r := b.routes[i]
+		if r.unread.Load() {
+			h.Warning = "partitions could not be read back after a crash: some records may have come twice; " + readHint
+		}
 		if since, paused := r.pauses.route(); paused {
 			h.State, h.Since, h.Reason, h.Hint = Paused, since, "paused", "forebay route resume "+s.Route
 			out = append(out, h)

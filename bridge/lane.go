@@ -41,6 +41,13 @@ type lane struct {
 	notBefore time.Time
 	timer     *time.Timer
 
+	check     check
+	looked    bool         // the partition was read back in this run
+	delivered spool.Offset // everything of the lane below is delivered, as an earlier run has stored
+	there     []uint64     // spool offsets that the partition was found to have, ascending
+	kafkaNext int64        // behind the last acknowledged message in the partition; negative when it is not known
+	savedNext int64        // of it, what the entry says
+
 	stored  bool         // has an entry in the spool's state
 	savedAt spool.Offset // what the entry says
 }
@@ -94,7 +101,11 @@ func (l *lane) hasRoom() bool {
 	return len(l.pending) == 0 || len(l.pending) < l.window && l.bytes < l.f.laneMemory()
 }
 
+// add takes a message, unless Kafka has it already.
 func (l *lane) add(m kafka.Message) {
+	if l.isThere(spool.Offset(m.Offset)) {
+		return
+	}
 	if !l.busy() {
 		l.progress = time.Now()
 	}
@@ -107,6 +118,9 @@ func (l *lane) drop() { l.pending, l.bytes = nil, 0 }
 // kick sends the next flight if it may go.
 func (l *lane) kick(now time.Time) {
 	if l.flight != nil || len(l.pending) == 0 || l.f.stopping || l.paused || l.f.r.isPaused() || l.out.shrinking() || now.Before(l.notBefore) {
+		return
+	}
+	if !l.knows() {
 		return
 	}
 	n := l.cut()
@@ -153,6 +167,9 @@ func (l *lane) landed(fl *kafka.Flight, res kafka.Result) {
 	}
 	f.r.counts.acked(res.Acked, bytes)
 	if res.Acked > 0 {
+		if res.Next > 0 {
+			l.kafkaNext = res.Next
+		}
 		l.progress, l.failures = now, 0
 		if l.held {
 			f.log.Info("lane goes on", "topic", l.out.topic.Name, "kafka_partition", l.partition)
@@ -167,9 +184,7 @@ func (l *lane) landed(fl *kafka.Flight, res kafka.Result) {
 	}
 	l.kick(now)
 	f.commitLocked()
-	if l.detached || l.stored {
-		signal(f.saveC)
-	}
+	signal(f.saveC)
 	f.mu.Unlock()
 	signal(f.wakeC)
 	signal(f.catchC)
@@ -181,6 +196,9 @@ func (l *lane) failed(rest []kafka.Message, v kafka.Verdict, now time.Time) {
 	f.r.counts.failed(v.Class, len(rest))
 	l.failures++
 	l.verdict = v
+	if v.Unknown {
+		l.unknown()
+	}
 	if v.Class == kafka.Retry && v.Tries > 0 && l.failures > v.Tries {
 		v.Class = kafka.Poison
 	}

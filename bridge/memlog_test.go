@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -239,11 +240,16 @@ func (l *memLog) Append(_ context.Context, e spool.Entry) error {
 	return nil
 }
 
-// stored is the number of entries of a space.
-func (l *memLog) stored(space string) int {
+// stored is the number of entries of a space, those of attached lanes left out.
+func (l *memLog) stored(space string) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.state[space])
+	for _, v := range l.state[space] {
+		if !strings.HasPrefix(string(v), positionsVersion+" a ") {
+			n++
+		}
+	}
+	return n
 }
 
 // clone is the log as another process finds it after a crash.

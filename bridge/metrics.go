@@ -20,11 +20,19 @@ type counts struct {
 	expired      atomic.Uint64
 	detached     atomic.Uint64
 	limited      atomic.Int64 // nanoseconds
+	found        atomic.Uint64
+	readBack     [2]atomic.Uint64 // partitions, by result
 	deadLettered atomic.Uint64
 
 	mu   sync.Mutex
 	gaps map[string]uint64 // offsets, by reason
 }
+
+// The results of reading a partition back.
+const (
+	readDone = iota
+	readRefused
+)
 
 func (c *counts) acked(records, bytes int) {
 	c.sent.Add(uint64(records))
@@ -70,6 +78,8 @@ var (
 	descSkipped   = desc("skipped_records_total", "Records that no filter of the route takes.", "route")
 	descExpired   = desc("expired_records_total", "Records left out because their time was over before they were sent.", "route")
 	descLimited   = desc("rate_limited_seconds_total", "Time that the reading of the spool waited for the route's rate, over its partitions.", "route")
+	descFound     = desc("found_records_total", "Records that were not sent again after a crash, since Kafka had them.", "route")
+	descReadBack  = desc("read_back_partitions_total", "Kafka partitions that were read back after a crash, by result: done, refused (no right to read).", "route", "result")
 	descDead      = desc("dead_letters_total", "Records that Kafka will not take and that are in the dead-letter stream.", "route")
 	descRedriven  = desc("dead_letters_redriven_total", "Dead letters that Kafka took when they were sent again.", "route")
 	descPurged    = desc("dead_letters_purged_total", "Dead letters that were given up.", "route")
@@ -97,8 +107,9 @@ var (
 // Describe implements prometheus.Collector.
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descSent, descSentBytes, descRetried, descErrors, descSkipped, descExpired, descLimited, descDead, descRedriven, descPurged, descWaiting, descGaps, descDetaches, descDetached,
-		descHeld, descLag, descLagTime, descInFlight, descBuffered, descStuck, descPaused, descOrphans, descOrphanLag, descUp, descConnErrs, descRebuilds, descTorn, descThrottle,
+		descSent, descSentBytes, descRetried, descErrors, descSkipped, descExpired, descLimited, descFound, descReadBack, descDead, descRedriven,
+		descPurged, descWaiting, descGaps, descDetaches, descDetached, descHeld, descLag, descLagTime, descInFlight, descBuffered, descStuck,
+		descPaused, descOrphans, descOrphanLag, descUp, descConnErrs, descRebuilds, descTorn, descThrottle,
 	} {
 		ch <- d
 	}
@@ -141,6 +152,10 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		counter(descSkipped, float64(s.Skipped), s.Route)
 		counter(descExpired, float64(s.Expired), s.Route)
 		counter(descLimited, s.RateLimited.Seconds(), s.Route)
+		counter(descFound, float64(s.Found), s.Route)
+		for result, n := range s.ReadBack {
+			counter(descReadBack, float64(n), s.Route, result)
+		}
 		counter(descDead, float64(s.DeadLettered), s.Route)
 		for reason, n := range s.Gaps {
 			counter(descGaps, float64(n), s.Route, reason)

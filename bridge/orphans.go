@@ -124,6 +124,9 @@ func Retire(ctx context.Context, cfg Config, log Log, route string) (Orphan, err
 	}); err != nil {
 		return orphans[i], err
 	}
+	if err := dropState(ctx, log, runningSpace, func(key string) bool { return key == route }); err != nil {
+		return orphans[i], err
+	}
 	for _, c := range orphans[i].cursors {
 		if err := log.DropCursor(c); err != nil {
 			return orphans[i], err

@@ -48,11 +48,21 @@ const idleTopic = 10 * time.Minute
 
 // dropIdle gives up topics without records. The next record makes their lanes anew.
 func (f *feeder) dropIdle(now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.hints) > 0 && now.Sub(f.began) > idleTopic {
+		for _, l := range f.lanes {
+			delete(f.hints, l.key())
+		}
+		for key := range f.hints { // of lanes that have had no records since the start
+			f.dropped = append(f.dropped, key)
+		}
+		clear(f.hints)
+		signal(f.saveC)
+	}
 	if f.r.topic.constant() {
 		return
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	for name, o := range f.outlets {
 		if o == f.placing || now.Sub(o.used) < idleTopic || slices.ContainsFunc(f.lanes, func(l *lane) bool {
 			return l.out == o && (l.busy() || l.detached || l.stored)
@@ -174,7 +184,8 @@ func (f *feeder) removeLocked(l *lane) {
 	if l.detached {
 		f.detached--
 	}
-	if l.stored {
+	if l.stored || l.savedNext != -1 {
+		delete(f.hints, l.key())
 		f.dropped = append(f.dropped, l.key())
 		signal(f.saveC)
 	}

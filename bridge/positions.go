@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,14 +14,34 @@ import (
 	"github.com/forebay-gateway/forebay/spool"
 )
 
-// The positions of detached lanes are state of the spool: one space for each route,
+// The positions of lanes are state of the spool: one space for each route,
 //
 //	key    <spool partition>/<Kafka topic>/<Kafka partition, -1 while they are not known>
-//	value  1 <next offset to deliver> <number of Kafka partitions that keys are spread over>
+//	value  2 <kind> <next> <spread> <kafka> <mapping>
 //
-// where 1 is the version. The number says over which partitions the lane's position was counted: a topic that got more
-// since then keeps the old number until its lanes are level with the tail.
-const positionsVersion = "1"
+//	2        the version
+//	kind     d: the lane is detached, the cursor does not speak for it; a: attached, the entry only says what is delivered
+//	next     offset: everything of the lane below is delivered
+//	spread   number of Kafka partitions that keys are spread over
+//	kafka    Kafka offset: nothing of the lane from next on is below it; negative while that is not known
+//	mapping  hash of what decides which records are the lane's
+//
+// The spread says over which partitions the lane's position was counted: a topic that got more since then keeps the old
+// number until its lanes are level with the tail. Version 1 had only detached lanes: 1 <next> <spread>.
+const positionsVersion = "2"
+
+// hint is what an earlier run has left of an attached lane.
+type hint struct {
+	next      spool.Offset
+	spread    int32
+	kafkaNext int64
+}
+
+// mapping is a hash of what decides which records belong to a lane. Positions of another mapping say nothing about this one.
+func (r *route) mapping() string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q", r.cfg.Topic, r.cfg.Key, r.cfg.Filters))
+	return hex.EncodeToString(sum[:4])
+}
 
 // saveEvery is the shortest time between two writes of positions. After a crash a detached lane repeats at most what it
 // sent in it.
@@ -42,30 +64,53 @@ func (l *lane) key() string {
 
 // savedLane is one change on its way.
 type savedLane struct {
-	l  *lane
-	at spool.Offset
+	l        *lane
+	attached bool
+	at       spool.Offset
+	next     int64
 }
+
+// maxHints is how many attached lanes of a feeder are written at once: an older entry only makes reading back longer.
+const maxHints = 256
 
 // collect returns the changes of f's lanes since the last save.
 func (f *feeder) collect() (changes []spool.Change, saved []savedLane) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	in := space(f.r.cfg.Name)
-	for _, key := range f.dropped {
+	in, mapping := space(f.r.cfg.Name), f.r.mapping()
+	n := min(len(f.dropped), dropAtOnce)
+	for _, key := range f.dropped[:n] {
 		changes = append(changes, spool.Change{Space: in, Key: key})
 	}
-	f.dropped = nil
-	for _, l := range f.lanes {
-		at := l.unacked()
+	if f.dropped = f.dropped[n:]; len(f.dropped) > 0 {
+		defer signal(f.saveC)
+	}
+	put := func(l *lane, kind string, s savedLane) {
+		value := fmt.Sprintf("%s %s %d %d %d %s", positionsVersion, kind, s.at, l.out.n, s.next, mapping)
+		changes = append(changes, spool.Change{Space: in, Key: l.key(), Value: []byte(value)})
+		saved = append(saved, s)
+		if len(f.dropped) > 0 { // a lane that is there again: what waits to be deleted is older
+			f.dropped = slices.DeleteFunc(f.dropped, func(key string) bool { return key == l.key() })
+		}
+	}
+	hints := 0
+	for i := range f.lanes {
+		l := f.lanes[(f.savedTo+i)%len(f.lanes)]
+		s := savedLane{l, !l.detached, l.unacked(), l.kafkaNext}
 		switch {
-		case !l.detached && l.stored && at >= f.committed:
+		case !l.detached && l.stored && s.at >= f.committed:
 			// The cursor speaks for the lane again. From here on, should it be detached anew, the cursor waits for a new entry.
-			l.stored = false
-			changes = append(changes, spool.Change{Space: in, Key: l.key()})
-		case l.detached && !l.stored, l.stored && l.savedAt != at:
-			value := fmt.Sprintf("%s %d %d", positionsVersion, at, l.out.n)
-			changes = append(changes, spool.Change{Space: in, Key: l.key(), Value: []byte(value)})
-			saved = append(saved, savedLane{l, at})
+			l.stored, l.savedNext = false, -2
+			put(l, "a", s)
+		case l.detached && !l.stored, l.stored && l.savedAt != s.at:
+			s.attached = false
+			put(l, "d", s)
+		case !l.detached && !l.stored && l.kafkaNext != l.savedNext && hints < maxHints:
+			if hints++; hints == maxHints {
+				f.savedTo = (f.savedTo + i + 1) % len(f.lanes)
+				defer signal(f.saveC)
+			}
+			put(l, "a", s)
 		}
 	}
 	return changes, saved
@@ -76,8 +121,11 @@ func (f *feeder) stored(saved []savedLane) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, s := range saved {
-		if s.l.detached || s.l.stored {
-			s.l.stored, s.l.savedAt = true, s.at
+		switch {
+		case s.attached:
+			s.l.savedNext = s.next
+		case s.l.detached || s.l.stored:
+			s.l.stored, s.l.savedAt, s.l.savedNext = true, s.at, -2
 		}
 	}
 	f.commitLocked()
@@ -181,34 +229,61 @@ func (b *Bridge) loadPositions(r *route, feeders map[int]*feeder) error {
 	return b.source.Load(space(r.cfg.Name), func(key string, value []byte) error {
 		head, rest, _ := strings.Cut(key, "/")
 		i := strings.LastIndexByte(rest, '/')
-		fields := strings.Fields(string(value))
-		if i < 0 || len(fields) != 3 {
-			return fmt.Errorf("route %s: position %q = %q is damaged", r.cfg.Name, key, value)
+		damaged := func(err error) error {
+			return fmt.Errorf("route %s: position %q = %q is damaged: %w", r.cfg.Name, key, value, err)
 		}
-		if fields[0] != positionsVersion {
+		fields := strings.Fields(string(value))
+		switch {
+		case i < 0 || len(fields) == 0:
+			return damaged(errFields)
+		case fields[0] == "1" && len(fields) == 3:
+			fields = []string{"1", "d", fields[1], fields[2], "-1", r.mapping()}
+		case fields[0] != "1" && fields[0] != positionsVersion:
 			return fmt.Errorf("route %s: position %q: %w", r.cfg.Name, key, spool.ErrUnsupported)
+		case len(fields) != 6 || fields[1] != "a" && fields[1] != "d":
+			return damaged(errFields)
 		}
 		partition, err1 := strconv.Atoi(head)
 		lane, err2 := strconv.ParseInt(rest[i+1:], 10, 32)
-		at, err3 := strconv.ParseUint(fields[1], 10, 64)
-		n, err4 := strconv.ParseInt(fields[2], 10, 32)
-		for _, err := range []error{err1, err2, err3, err4} {
-			if err != nil {
-				return fmt.Errorf("route %s: position %q = %q: %w", r.cfg.Name, key, value, err)
-			}
+		at, err3 := strconv.ParseUint(fields[2], 10, 64)
+		n, err4 := strconv.ParseInt(fields[3], 10, 32)
+		next, err5 := strconv.ParseInt(fields[4], 10, 64)
+		if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
+			return damaged(err)
 		}
 		if lane < -1 || lane >= 0 && lane >= n || n < 0 || n > maxPartitions {
-			return fmt.Errorf("route %s: position %q = %q is damaged", r.cfg.Name, key, value)
+			return damaged(errFields)
 		}
-		if f, ok := feeders[partition]; ok {
-			f.restore(rest[:i], int32(lane), spool.Offset(at), int32(n))
+		f, ok := feeders[partition]
+		switch {
+		case !ok:
+		case fields[5] != r.mapping():
+			f.remap(key, fields[1] == "d", spool.Offset(at))
+		case fields[1] == "a":
+			f.hints[key] = hint{spool.Offset(at), int32(n), next}
+		default:
+			f.restore(rest[:i], int32(lane), spool.Offset(at), int32(n), next)
 		}
 		return nil
 	})
 }
 
+var errFields = errors.New("its fields are not what they should be")
+
+// remap takes up what a lane of another topic, key or filters has left. Its records may belong to any lane now: the tail
+// begins where they do.
+func (f *feeder) remap(key string, detached bool, at spool.Offset) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.dropped = append(f.dropped, key)
+	if detached && at < f.pos {
+		f.log.Warn("topic, key or filters of the route have changed; records from here on may come twice", "from", at, "before", f.pos)
+		f.pos = at
+	}
+}
+
 // restore makes a detached lane as it was stored.
-func (f *feeder) restore(topic string, partition int32, at spool.Offset, n int32) {
+func (f *feeder) restore(topic string, partition int32, at spool.Offset, n int32, next int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.r.topic.constant() {
@@ -234,6 +309,6 @@ func (f *feeder) restore(topic string, partition int32, at spool.Offset, n int32
 	}
 	l := f.addLaneLocked(o, partition)
 	f.detachLocked(l, at)
-	l.stored, l.savedAt = true, at
+	l.stored, l.savedAt, l.kafkaNext = true, at, next
 	o.unknown = true
 }

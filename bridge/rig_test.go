@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"os"
 	"slices"
 	"strconv"
@@ -25,7 +26,13 @@ import (
 	"github.com/forebay-gateway/forebay/spool"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(childSpool) != "" {
+		beKilled()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // rig is a bridge between a log in memory and a fake cluster, all in virtual time.
 type rig struct {
@@ -36,8 +43,9 @@ type rig struct {
 	brokers []string
 	b       *Bridge
 	ran     chan struct{}
-	next    map[string]int // by client: number of its next record
-	handler slog.Handler   // of the log, nil for what BRIDGE_TEST_LOG says
+	next    map[string]int                                                    // by client: number of its next record
+	dial    func(ctx context.Context, network, host string) (net.Conn, error) // nil is net's
+	handler slog.Handler                                                      // of the log, nil for what BRIDGE_TEST_LOG says
 }
 
 func newRig(t *testing.T, l *memLog, opts ...kfake.Opt) *rig {
@@ -75,7 +83,11 @@ func (r *rig) start(cfg Config) *Bridge {
 		// looks at its whole table each time.
 		cfg.Upstreams = []kafka.Config{{Name: "main", Brokers: r.brokers, Compression: "snappy"}}
 	}
-	b, err := New(cfg, Options{Log: r.log, GatewayID: "gw1", Logger: r.logger(), Dial: r.net.DialContext})
+	dial := r.dial
+	if dial == nil {
+		dial = r.net.DialContext
+	}
+	b, err := New(cfg, Options{Log: r.log, GatewayID: "gw1", Logger: r.logger(), Dial: dial})
 	if err != nil {
 		r.t.Fatal(err)
 	}

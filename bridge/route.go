@@ -23,7 +23,8 @@ type route struct {
 	dead      bool // it reads the dead-letter stream
 	counts    counts
 	pauses    pauses
-	rate      *rate // nil is no limit
+	rate      *rate       // nil is no limit
+	unread    atomic.Bool // a partition could not be read back
 
 	mu       sync.Mutex
 	names    map[string]bool // Kafka topics that the template has made in this process

@@ -28,10 +28,10 @@ type Client struct {
 	dial dialFunc
 	gate gate
 
-	shipC, probeC, topicC chan struct{}
-	stop                  context.CancelFunc
-	running               sync.WaitGroup
-	air                   sync.WaitGroup // flights whose Done was not called yet
+	shipC, probeC, topicC, scanC chan struct{}
+	stop                         context.CancelFunc
+	running                      sync.WaitGroup
+	air                          sync.WaitGroup // flights whose Done was not called yet
 
 	mu        sync.Mutex
 	closed    bool
@@ -41,6 +41,8 @@ type Client struct {
 	forgotten []string  // topics to be dropped by the producer
 	ready     []*Flight // to be appended
 	watchers  []func()
+	scans     []*Scan   // that wait for their turn
+	builtAt   time.Time // the producer
 
 	flying      int // flights with the producer
 	outstanding int // messages without an outcome
@@ -94,6 +96,7 @@ func New(cfg Config, opts Options) (*Client, error) {
 		shipC:      make(chan struct{}, 1),
 		probeC:     make(chan struct{}, 1),
 		topicC:     make(chan struct{}, 1),
+		scanC:      make(chan struct{}, 1),
 		topics:     make(map[string]*Topic),
 		connErrors: make(map[string]uint64),
 		said:       make(map[string]said),
@@ -113,6 +116,7 @@ func New(cfg Config, opts Options) (*Client, error) {
 	c.running.Go(func() { c.ship(ctx) })
 	c.running.Go(func() { c.watch(ctx) })
 	c.running.Go(func() { c.lookUp(ctx) })
+	c.running.Go(func() { c.readBack(ctx) })
 	return c, nil
 }
 
@@ -167,6 +171,7 @@ func (c *Client) build() error {
 	c.mu.Lock()
 	c.producer, c.admin = p, kadm.NewClient(p)
 	c.initCount = 0
+	c.builtAt = time.Now()
 	c.mu.Unlock()
 	signal(c.shipC)
 	signal(c.topicC)

@@ -46,6 +46,9 @@ type Verdict struct {
 	Hint   string // what an operator can do; empty when time will tell
 	Err    error
 
+	// Unknown says that the messages may have been written all the same.
+	Unknown bool
+
 	// Tries is how many times a Retry is tried before it is treated like Poison; 0 is for ever.
 	Tries int
 
@@ -83,8 +86,8 @@ var verdicts = map[int16]Verdict{
 	kerr.KafkaStorageError.Code:            {Class: Retry, Reason: "storage", Hint: "a broker's log directory has failed: look at its disk"},
 	kerr.ThrottlingQuotaExceeded.Code:      {Class: Retry, Reason: "quota", Hint: "a quota of the cluster slows this client down"},
 	kerr.NotEnoughReplicas.Code:            {Class: Retry, Reason: "min_isr", Hint: minISR},
-	kerr.NotEnoughReplicasAfterAppend.Code: {Class: Retry, Reason: "min_isr", Hint: minISR},
-	kerr.RequestTimedOut.Code:              {Class: Retry, Reason: "timeout"},
+	kerr.NotEnoughReplicasAfterAppend.Code: {Class: Retry, Reason: "min_isr", Unknown: true, Hint: minISR},
+	kerr.RequestTimedOut.Code:              {Class: Retry, Reason: "timeout", Unknown: true},
 
 	// The broker lost track of the producer (retention, restart, an unclean leader). The producer takes a new epoch and
 	// repeats; sequence numbers keep the order.
@@ -150,7 +153,7 @@ func Classify(err error) Verdict {
 	switch {
 	case errors.Is(err, kgo.ErrClientClosed):
 		// Only a client that is being replaced, or is at its end, is closed.
-		return Verdict{Class: Retry, Reason: "outcome_unknown", Err: err}
+		return Verdict{Class: Retry, Reason: "outcome_unknown", Unknown: true, Err: err}
 	case strings.Contains(err.Error(), "invalid record partitioning choice"):
 		// Our picture of the topic is newer than the producer's.
 		return Verdict{Class: Retry, Reason: "partitions", Err: err, topic: refreshTopic}
@@ -159,7 +162,7 @@ func Classify(err error) Verdict {
 	}
 	// Faults of the network and of the client. Nothing says that the records are bad.
 	reason, hint := ConnectionReason(err)
-	return Verdict{Class: Retry, Reason: reason, Hint: hint, Err: err}
+	return Verdict{Class: Retry, Reason: reason, Hint: hint, Unknown: true, Err: err}
 }
 
 // ConnectionReason names the cause of a connection's error, and what an operator can do about it.

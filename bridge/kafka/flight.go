@@ -34,6 +34,7 @@ type Flight struct {
 // Result is the outcome of a flight.
 type Result struct {
 	Acked   int     // leading messages that all in-sync replicas have
+	Next    int64   // Kafka offset behind the last of them; 0 when it is not known
 	Verdict Verdict // what hinders the next one; of no meaning when all are acknowledged
 }
 
@@ -191,6 +192,11 @@ func (c *Client) landed(f *Flight) {
 		res.Verdict = Classify(f.err)
 	case !res.OK(f): // closed before the rest was sent
 		res.Verdict = Classify(kgo.ErrClientClosed)
+	}
+	if res.Acked > 0 {
+		if at := f.Messages[res.Acked-1].rec.Offset; at >= 0 { // a broker that took it for a repetition may not say where it is
+			res.Next = at + 1
+		}
 	}
 	torn := 0
 	for i := f.errAt; i < len(f.Messages); i++ {

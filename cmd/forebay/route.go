@@ -82,7 +82,7 @@ func lanes(r bridge.RouteInfo) string {
 
 func note(r bridge.RouteInfo) string {
 	var parts []string
-	for _, s := range []string{r.Reason, r.Where, r.Error, r.Hint} {
+	for _, s := range []string{r.Reason, r.Where, r.Error, r.Hint, r.Warning} {
 		if s != "" && s != string(r.State) {
 			parts = append(parts, s)
 		}

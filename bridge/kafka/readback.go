@@ -1,0 +1,284 @@
+package kafka
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Scan asks which records of a lane a partition has already. After a crash, or when the producer was replaced, nobody knows
+// the outcome of what was in the air.
+type Scan struct {
+	Topic     *Topic
+	Partition int32
+	From      int64     // Kafka offset that the records are not below; negative when it is not known
+	Since     time.Time // time that the records are not older than
+	Header    string    // that carries a record's identity:
+	Prefix    string    // this, and the record's offset in the spool
+
+	// Done is called once, with the offsets in the spool, ascending, and the Kafka offset up to which the partition was read;
+	// or with ErrNoRead. It must not block. It is not called when the client is closed before.
+	Done func(found []uint64, next int64, err error)
+
+	found    []uint64
+	at, end  int64
+	finished bool
+}
+
+// ErrNoRead means that the cluster does not let this client read the topic.
+var ErrNoRead = errors.New("reading the topic is not allowed")
+
+const (
+	// settleTime is how long after the end of a producer its last requests may still be on their way through a broker: its
+	// connections are closed, but a request that a broker has read is carried out. What is not replicated after that is not
+	// seen, and comes twice.
+	settleTime = 750 * time.Millisecond
+
+	readTimeout    = 30 * time.Second // without a record
+	readPause      = time.Second
+	maxReadBytes   = 8 << 20     // of a fetch
+	maxReadAtOnce  = 64          // partitions
+	timeStampSlack = time.Minute // clocks of brokers and gateways differ
+)
+
+// ReadBack looks for the records of s. It goes on for as long as the cluster cannot be asked.
+func (c *Client) ReadBack(s *Scan) {
+	c.mu.Lock()
+	c.scans = append(c.scans, s)
+	c.mu.Unlock()
+	signal(c.scanC)
+}
+
+// readBack answers scans until ctx ends.
+func (c *Client) readBack(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.scanC:
+		}
+		for {
+			c.mu.Lock()
+			n := min(len(c.scans), maxReadAtOnce)
+			scans := slices.Clone(c.scans[:n])
+			c.scans = c.scans[n:]
+			settled := c.builtAt.Add(settleTime)
+			building := c.producer == nil // the old one may still be ending
+			c.mu.Unlock()
+			if len(scans) == 0 {
+				break
+			}
+			if building {
+				settled = time.Now().Add(settleTime)
+			}
+			if !sleep(ctx, time.Until(settled)) {
+				return
+			}
+			if building {
+				c.mu.Lock()
+				c.scans = append(scans, c.scans...)
+				c.mu.Unlock()
+				continue
+			}
+			for told := false; ; told = true {
+				began := time.Now()
+				err := c.scan(ctx, scans)
+				if err == nil {
+					c.log.Info("partitions were read back", "partitions", len(scans), "took", time.Since(began))
+					break
+				}
+				if !told && ctx.Err() == nil {
+					c.log.Warn("partitions cannot be read back; their records wait in the spool", "partitions", len(scans), "err", err)
+				}
+				scans = slices.DeleteFunc(scans, func(s *Scan) bool { return s.finished })
+				if !sleep(ctx, readPause) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (s *Scan) finish(err error) {
+	s.finished = true
+	slices.Sort(s.found)
+	s.Done(slices.Compact(s.found), s.at, err)
+}
+
+// scan answers scans, or returns why those that are not finished have to wait.
+func (c *Client) scan(ctx context.Context, scans []*Scan) error {
+	lookCtx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	reader, err := kgo.NewClient(
+		kgo.SeedBrokers(c.cfg.BrokerList()...),
+		kgo.ClientID(c.cfg.ClientID),
+		kgo.SoftwareNameAndVersion("forebay", "1"),
+		kgo.Dialer(c.dial),
+		kgo.DisableClientMetrics(),
+		kgo.MetadataMinAge(250*time.Millisecond),
+		kgo.FetchMaxBytes(maxReadBytes),
+		kgo.FetchMaxPartitionBytes(1<<20),
+		kgo.FetchMaxWait(250*time.Millisecond),
+		kgo.KeepControlRecords(), // the last offset may be one
+		kgo.KeepRetryableFetchErrors(),
+	)
+	if err != nil {
+		return err
+	}
+	defer reader.Close()
+	if scans, err = place(lookCtx, kadm.NewClient(reader), scans); err != nil {
+		return err
+	}
+	open := make(map[string]map[int32][]*Scan)
+	from := make(map[string]map[int32]kgo.Offset)
+	left := 0
+	for _, s := range scans {
+		s.found = nil
+		if s.at >= s.end {
+			s.finish(nil)
+			continue
+		}
+		left++
+		name := s.Topic.Name
+		if open[name] == nil {
+			open[name], from[name] = make(map[int32][]*Scan), make(map[int32]kgo.Offset)
+		}
+		open[name][s.Partition] = append(open[name][s.Partition], s)
+		at := s.at
+		for _, other := range open[name][s.Partition] {
+			at = min(at, other.at)
+		}
+		from[name][s.Partition] = kgo.NewOffset().At(at)
+	}
+	if left == 0 {
+		return nil
+	}
+	reader.AddConsumePartitions(from)
+	for left > 0 {
+		pollCtx, cancel := context.WithTimeout(ctx, readTimeout)
+		fetches := reader.PollFetches(pollCtx)
+		cancel()
+		if err := fetches.Err0(); errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, kgo.ErrClientClosed) {
+			return err
+		}
+		var failed error
+		fetches.EachPartition(func(p kgo.FetchTopicPartition) {
+			for _, s := range open[p.Topic][p.Partition] {
+				if s.finished {
+					continue
+				}
+				switch {
+				case errors.Is(p.Err, kerr.TopicAuthorizationFailed):
+					s.finish(fmt.Errorf("%w: %w", ErrNoRead, p.Err))
+					left--
+					continue
+				case p.Err != nil:
+					failed = p.Err
+					continue
+				}
+				for _, r := range p.Records {
+					s.look(r)
+				}
+				if s.at >= s.end {
+					s.finish(nil)
+					left--
+				}
+			}
+		})
+		if failed != nil {
+			return failed
+		}
+	}
+	return nil
+}
+
+// look takes note of a record.
+func (s *Scan) look(r *kgo.Record) {
+	s.at = max(s.at, r.Offset+1)
+	if r.Attrs.IsControl() {
+		return
+	}
+	for _, h := range r.Headers {
+		if h.Key != s.Header {
+			continue
+		}
+		if rest, ok := bytes.CutPrefix(h.Value, []byte(s.Prefix)); ok {
+			if n, err := strconv.ParseUint(string(rest), 10, 64); err == nil {
+				s.found = append(s.found, n)
+			}
+		}
+		return
+	}
+}
+
+// place finds out where each scan begins and ends. It finishes those that cannot be read, and returns the others.
+func place(ctx context.Context, admin *kadm.Client, scans []*Scan) (rest []*Scan, err error) {
+	byTopic := make(map[string][]*Scan)
+	for _, s := range scans {
+		byTopic[s.Topic.Name] = append(byTopic[s.Topic.Name], s)
+	}
+	for name, of := range byTopic { // one by one: a topic without rights fails the question about all
+		err := placeIn(ctx, admin, name, of)
+		switch {
+		case err == nil:
+			rest = append(rest, of...)
+		case errors.Is(err, kerr.TopicAuthorizationFailed):
+			for _, s := range of {
+				s.finish(fmt.Errorf("%w: %w", ErrNoRead, err))
+			}
+		case errors.Is(err, kerr.UnknownTopicOrPartition): // what was there is gone with it
+			for _, s := range of {
+				s.at = -1
+				s.finish(nil)
+			}
+		default:
+			return scans, err
+		}
+	}
+	return rest, nil
+}
+
+func placeIn(ctx context.Context, admin *kadm.Client, topic string, scans []*Scan) error {
+	oldest := scans[0].Since
+	for _, s := range scans {
+		if s.Since.Before(oldest) {
+			oldest = s.Since
+		}
+	}
+	starts, err := admin.ListStartOffsets(ctx, topic)
+	if err != nil {
+		return err
+	}
+	ends, err := admin.ListEndOffsets(ctx, topic)
+	if err != nil {
+		return err
+	}
+	since, err := admin.ListOffsetsAfterMilli(ctx, oldest.Add(-timeStampSlack).UnixMilli(), topic)
+	if err != nil {
+		return err
+	}
+	for _, s := range scans {
+		start, ok1 := starts.Lookup(topic, s.Partition)
+		end, ok2 := ends.Lookup(topic, s.Partition)
+		after, ok3 := since.Lookup(topic, s.Partition)
+		if err := errors.Join(start.Err, end.Err, after.Err); err != nil {
+			return err
+		}
+		if !ok1 || !ok2 || !ok3 {
+			return fmt.Errorf("topic %s partition %d has no offsets", topic, s.Partition)
+		}
+		s.at, s.end = max(start.Offset, after.Offset), end.Offset
+		if s.From <= end.Offset { // a topic that was made anew counts from 0 again
+			s.at = max(s.at, s.From)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,285 @@
+package bridge
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/forebay-gateway/forebay/bridge/kafka"
+	"github.com/forebay-gateway/forebay/bridge/kafkatest"
+	"github.com/forebay-gateway/forebay/spool"
+)
+
+// The child of a kill loop: a spool, a bridge, and devices that publish numbered records until it is killed. A record and
+// its number become durable together, so that the next child goes on where this one was.
+const (
+	childSpool   = "FOREBAY_BRIDGE_CHILD" // directory of its spool; makes a test binary the child
+	childBrokers = "FOREBAY_BRIDGE_BROKERS"
+	childAfter   = "FOREBAY_BRIDGE_AFTER_CRASH"
+	childDrain   = "FOREBAY_BRIDGE_DRAIN" // publish nothing, deliver everything, end
+
+	killClients = 24
+	killTopics  = 3
+	killSpace   = "kill-test"
+)
+
+func beKilled() {
+	fail := func(err error) {
+		if err != nil {
+			fmt.Println("error", err)
+			os.Exit(1)
+		}
+	}
+	cfg := spool.DefaultConfig()
+	cfg.Dir, cfg.MaxSize, cfg.MinFree = os.Getenv(childSpool), 4<<30, 0
+	cfg.Journal.FileSize, cfg.Segment.MaxSize = 8<<20, 8<<20
+	cfg.Streams = []spool.StreamConfig{{Name: "default", Partitions: 4}}
+	s, err := spool.Open(cfg, spool.Options{})
+	fail(err)
+	next := make([]uint64, killClients)
+	fail(s.Load(killSpace, func(key string, value []byte) error {
+		c, err := strconv.Atoi(key)
+		next[c] = binary.BigEndian.Uint64(value) + 1
+		return err
+	}))
+	b, err := New(Config{
+		Upstreams: []kafka.Config{{Name: "main", Brokers: []string{os.Getenv(childBrokers)}, Compression: "lz4"}},
+		Routes: []RouteConfig{{
+			Name: "all", Topic: "kill.${topic[0]}", CreateTopics: &kafka.Create{Partitions: 2}, AfterCrash: os.Getenv(childAfter),
+		}},
+	}, Options{Log: FromSpool(s), GatewayID: "gw", Now: s.Now, Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))})
+	fail(err)
+	started := time.Now()
+	go b.Run(context.Background())
+	fmt.Println("ready")
+	if os.Getenv(childDrain) == "" {
+		go func() {
+			for b.Stats()[0].Sent == 0 {
+				time.Sleep(time.Millisecond)
+			}
+			fmt.Println("first", time.Since(started).Milliseconds(), b.Stats()[0].Found)
+		}()
+		for range time.Tick(2 * time.Millisecond) {
+			for c := range killClients {
+				n := binary.BigEndian.AppendUint64(nil, next[c])
+				next[c]++
+				fail(s.Append(context.Background(), spool.Entry{
+					Record: &spool.Record{
+						Topic: fmt.Sprintf("l%d/x", c%killTopics), ClientID: "c" + strconv.Itoa(c), QoS: 1, Payload: append(n, make([]byte, 100)...),
+						ReceivedAt: s.Now().UnixNano(),
+					},
+					Changes: []spool.Change{{Space: killSpace, Key: strconv.Itoa(c), Value: n[:8:8]}},
+				}))
+			}
+		}
+	}
+	for b.Stats()[0].Lag > 0 {
+		time.Sleep(10 * time.Millisecond)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	found := b.Stats()[0].Found
+	fail(b.Close(ctx))
+	fail(s.Close())
+	out, _ := json.Marshal(next)
+	fmt.Println("found", found)
+	fmt.Println("drained", string(out))
+}
+
+// killLoop kills children and returns what came of their records, how many a restart has found in Kafka, and how long the
+// first record after a restart took.
+func killLoop(t *testing.T, brokers, after string, rounds int, between func(round int)) (got tally, total int, found uint64, slowest time.Duration) {
+	t.Helper()
+	dir := t.TempDir()
+	start := func(more ...string) (*exec.Cmd, *bufio.Scanner) {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), childSpool+"="+dir, childBrokers+"="+brokers, childAfter+"="+after)
+		cmd.Env = append(cmd.Env, more...)
+		cmd.Stderr = io.Discard
+		if os.Getenv("BRIDGE_TEST_LOG") != "" {
+			cmd.Stderr = os.Stderr
+		}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cmd.Process.Kill() })
+		s := bufio.NewScanner(out)
+		if !s.Scan() || s.Text() != "ready" {
+			t.Fatalf("child says %q", s.Text())
+		}
+		return cmd, s
+	}
+	for round := range rounds {
+		cmd, s := start()
+		var reading sync.WaitGroup
+		first := make(chan struct{})
+		reading.Go(func() {
+			defer close(first)
+			for s.Scan() {
+				var ms int64
+				var n uint64
+				if _, err := fmt.Sscanf(s.Text(), "first %d %d", &ms, &n); err != nil {
+					t.Errorf("child says %q", s.Text())
+					continue
+				}
+				found += n
+				slowest = max(slowest, time.Duration(ms)*time.Millisecond)
+				first <- struct{}{}
+			}
+		})
+		select { // sometimes before anything was delivered
+		case <-first:
+			time.Sleep(time.Duration(rand.IntN(1200)) * time.Millisecond)
+		case <-time.After(time.Duration(200+rand.IntN(10_000)) * time.Millisecond):
+			go func() {
+				for range first {
+				}
+			}()
+		}
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		reading.Wait()
+		if between != nil {
+			between(round)
+		}
+	}
+	cmd, s := start(childDrain + "=1")
+	var next []int
+	for s.Scan() {
+		if rest, ok := strings.CutPrefix(s.Text(), "drained "); ok {
+			if err := json.Unmarshal([]byte(rest), &next); err != nil {
+				t.Fatal(err)
+			}
+		} else if rest, ok := strings.CutPrefix(s.Text(), "found "); ok {
+			n, _ := strconv.ParseUint(rest, 10, 64)
+			found += n
+		} else {
+			t.Fatalf("child says %q", s.Text())
+		}
+	}
+	if err := cmd.Wait(); err != nil || len(next) != killClients {
+		t.Fatalf("child ended with %v", err)
+	}
+	r := &rig{t: t, brokers: strings.Split(brokers, ","), next: make(map[string]int)}
+	for c, n := range next {
+		r.next["c"+strconv.Itoa(c)] = n
+		total += n
+	}
+	return r.tally(readAll(t, brokers, killTopics)), total, found, slowest
+}
+
+// readAll reads every record of the topics of a kill loop.
+func readAll(t *testing.T, brokers string, topics int) []*kgo.Record {
+	t.Helper()
+	var names []string
+	for i := range topics {
+		names = append(names, fmt.Sprintf("kill.l%d", i))
+	}
+	cl, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(brokers, ",")...), kgo.ConsumeTopics(names...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ends, err := kadm.NewClient(cl).ListEndOffsets(ctx, names...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := int64(0)
+	ends.Each(func(o kadm.ListedOffset) { want += o.Offset })
+	var out []*kgo.Record
+	for int64(len(out)) < want {
+		fs := cl.PollFetches(ctx)
+		if err := fs.Err0(); err != nil {
+			t.Fatalf("%d of %d records: %v", len(out), want, err)
+		}
+		fs.EachRecord(func(r *kgo.Record) {
+			r.Value = r.Value[:8]
+			out = append(out, r)
+		})
+	}
+	return out
+}
+
+func killRounds(short, long int) int {
+	if os.Getenv("FOREBAY_CRASH") == "long" {
+		return long
+	}
+	return short
+}
+
+// kill -9 of the gateway under load, a broker in another process, real spool, real time.
+func TestKillLosesAndDoublesNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("kills processes for seconds")
+	}
+	c, err := kfake.NewCluster()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	rounds := killRounds(6, 50)
+	got, total, found, slowest := killLoop(t, strings.Join(c.ListenAddrs(), ","), ReadBack, rounds, nil)
+	t.Logf("%d kills, %d records: %+v; %d found in kafka, first delivery after at most %v", rounds, total, got, found, slowest)
+	if got != (tally{}) {
+		t.Errorf("records %+v, want every one once and in order", got)
+	}
+}
+
+// The control: without reading back the same kills double what was in the air, and lose nothing.
+func TestKillWithoutReadingBackDoubles(t *testing.T) {
+	if testing.Short() {
+		t.Skip("kills processes for seconds")
+	}
+	c, err := kfake.NewCluster()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	rounds := killRounds(6, 20)
+	got, total, _, _ := killLoop(t, strings.Join(c.ListenAddrs(), ","), Resend, rounds, nil)
+	t.Logf("%d kills, %d records: %+v", rounds, total, got)
+	if got.missing != 0 || got.doubled == 0 {
+		t.Errorf("records %+v, want some doubled: otherwise the test above shows nothing", got)
+	}
+}
+
+func TestKafkaKillLoop(t *testing.T) {
+	c := kafkatest.Start(t, kafkatest.Options{})
+	brokers := strings.Join(c.Brokers(), ",")
+	rounds := killRounds(10, 50)
+	got, total, found, slowest := killLoop(t, brokers, ReadBack, rounds, func(round int) {
+		if round%5 == 3 { // and the broker too
+			c.Node(0).Kill()
+			if err := c.Node(0).Start(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	t.Logf("%d kills of the gateway, %d of the broker, %d records: %+v; %d found in kafka, first delivery after at most %v",
+		rounds, (rounds+1)/5, total, got, found, slowest)
+	if got != (tally{}) {
+		t.Errorf("records %+v, want every one once and in order", got)
+	}
+}
