@@ -329,12 +329,12 @@ func (s *Spool) activeSegment(st *stream) (*segmentFile, error) {
 		s.roll(f)
 	}
 	seq := st.nextSeq()
-	path := s.segmentDir(st.name) + "/" + segmentName(seq)
-	seg, err := segment.Create(path, s.segmentOptions(st, seq))
-	if errors.Is(err, fs.ErrNotExist) { // somebody has removed the directory: only its stream would stand still, but the journal with it
-		if err = vfs.OS.MkdirAll(s.segmentDir(st.name), 0o750); err == nil {
-			seg, err = segment.Create(path, s.segmentOptions(st, seq))
-		}
+	seg, err := s.createSegment(st, seq)
+	if errors.Is(err, fs.ErrExist) { // whatever it is: it must not stop the stream
+		s.log.Warn("something else lies in the place of a new segment", "stream", st.name, "segment", seq)
+		st.segMu.Lock()
+		st.lastSeq = max(st.lastSeq, seq)
+		st.segMu.Unlock()
 	}
 	if err != nil {
 		return nil, err
@@ -345,6 +345,19 @@ func (s *Spool) activeSegment(st *stream) (*segmentFile, error) {
 	st.segMu.Unlock()
 	s.log.Info("segment begun", "stream", st.name, "segment", seq)
 	return f, nil
+}
+
+func (s *Spool) createSegment(st *stream, seq uint64) (*segment.Segment, error) {
+	path := s.segmentDir(st.name) + "/" + segmentName(seq)
+	seg, err := segment.Create(path, s.segmentOptions(st, seq))
+	if !errors.Is(err, fs.ErrNotExist) {
+		return seg, err
+	}
+	// Somebody has removed the directory. The journal, and with it all other streams, would stand still.
+	if err := vfs.OS.MkdirAll(s.segmentDir(st.name), 0o750); err != nil {
+		return nil, err
+	}
+	return segment.Create(path, s.segmentOptions(st, seq))
 }
 
 // roll ends the writing to f; the janitor seals it.

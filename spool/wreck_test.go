@@ -177,3 +177,19 @@ func TestRemovedSegmentThatStaysDoesNotStopTheStart(t *testing.T) {
 		t.Errorf("%d records", len(got))
 	}
 }
+
+func TestSomethingInThePlaceOfANewSegmentDoesNotStopTheStream(t *testing.T) {
+	cfg := smallConfig(t.TempDir(), oneStream(nil))
+	s := mustOpen(t, cfg, Options{})
+	if err := os.WriteFile(filepath.Join(cfg.Dir, "seg", DefaultStream, segmentName(1)), []byte("junk"), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	putMany(t, s, 0, 100)
+	_ = s.materialise(true)
+	if err := s.materialise(true); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, s)
+	got, _ := wantAccounts(t, mustOpen(t, cfg, Options{}), 100)
+	wantPayloads(t, got, 0, 100)
+}

@@ -137,7 +137,10 @@ func (s *Segment) create() (err error) {
 	if err := os.Rename(tmp, s.path); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(s.path))
+	if err := syncDir(filepath.Dir(s.path)); err != nil {
+		return errors.Join(err, os.Remove(s.path)) // or the next Create would find it
+	}
+	return nil
 }
 
 // Open opens an existing segment: a sealed one read-only, another read-write unless o.ReadOnly. It costs a millisecond
