@@ -44,6 +44,7 @@ type lane struct {
 	check     check
 	looked    bool         // the partition was read back in this run
 	delivered spool.Offset // everything of the lane below is delivered, as an earlier run has stored
+	sentTo    spool.Offset // behind the last that this run has sent
 	there     []uint64     // spool offsets that the partition was found to have, ascending
 	kafkaNext int64        // behind the last acknowledged message in the partition; negative when it is not known
 	savedNext int64        // of it, what the entry says
@@ -132,6 +133,7 @@ func (l *lane) kick(now time.Time) {
 		l.bytes -= msgs[i].Size()
 	}
 	l.flight = &kafka.Flight{Topic: l.out.topic, Partition: l.partition, Messages: msgs, Done: l.landed}
+	l.sentTo = max(l.sentTo, spool.Offset(msgs[n-1].Offset)+1)
 	l.f.flying++
 	l.f.r.up.Ship(l.flight)
 }

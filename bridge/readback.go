@@ -120,7 +120,7 @@ func (l *lane) knows() bool {
 		l.check = checking
 		l.f.r.up.ReadBack(&kafka.Scan{
 			Topic: l.out.topic, Partition: l.partition, From: l.kafkaNext, Since: l.pending[0].Received(),
-			Header: headerID, Prefix: fmt.Sprintf("%s/%s/%d/", l.f.r.gatewayID, l.f.r.cfg.Stream, l.f.partition),
+			Header: headerID, Prefix: fmt.Sprintf("%s/%s/%d/", l.f.r.gatewayID, l.f.r.cfg.Stream, l.f.partition), Except: headerRedrive,
 			Done: l.wasRead,
 		})
 	}
@@ -145,7 +145,8 @@ func (l *lane) wasRead(found []uint64, next int64, err error) {
 		if next >= 0 {
 			l.kafkaNext = next
 		}
-		l.there = found
+		// Only what may be ours: a spool that was restored from a copy gives offsets again that Kafka has seen before.
+		l.there = slices.DeleteFunc(found, func(o uint64) bool { return spool.Offset(o) >= f.crashEnd && spool.Offset(o) >= l.sentTo })
 		kept := l.pending[:0:0]
 		for i := range l.pending {
 			if !l.isThere(spool.Offset(l.pending[i].Offset)) {

@@ -23,6 +23,7 @@ type Scan struct {
 	Since     time.Time // time that the records are not older than
 	Header    string    // that carries a record's identity:
 	Prefix    string    // this, and the record's offset in the spool
+	Except    string    // header of records that do not count
 
 	// Done is called once, with the offsets in the spool, ascending, and the Kafka offset up to which the partition was read;
 	// or with ErrNoRead. It must not block. It is not called when the client is closed before.
@@ -42,11 +43,11 @@ const (
 	// seen, and comes twice.
 	settleTime = 750 * time.Millisecond
 
-	readTimeout    = 30 * time.Second // without a record
-	readPause      = time.Second
-	maxReadBytes   = 8 << 20     // of a fetch
-	maxReadAtOnce  = 64          // partitions
-	timeStampSlack = time.Minute // clocks of brokers and gateways differ
+	readTimeout   = 30 * time.Second // without a record
+	readPause     = time.Second
+	maxReadBytes  = 8 << 20     // of a fetch
+	maxReadAtOnce = 64          // partitions
+	timeSlack     = time.Minute // topics may have the brokers' time, and clocks differ
 )
 
 // ReadBack looks for the records of s. It goes on for as long as the cluster cannot be asked.
@@ -206,16 +207,19 @@ func (s *Scan) look(r *kgo.Record) {
 	if r.Attrs.IsControl() {
 		return
 	}
+	id := []byte(nil)
 	for _, h := range r.Headers {
-		if h.Key != s.Header {
-			continue
+		switch h.Key {
+		case s.Header:
+			id = h.Value
+		case s.Except:
+			return
 		}
-		if rest, ok := bytes.CutPrefix(h.Value, []byte(s.Prefix)); ok {
-			if n, err := strconv.ParseUint(string(rest), 10, 64); err == nil {
-				s.found = append(s.found, n)
-			}
+	}
+	if rest, ok := bytes.CutPrefix(id, []byte(s.Prefix)); ok {
+		if n, err := strconv.ParseUint(string(rest), 10, 64); err == nil {
+			s.found = append(s.found, n)
 		}
-		return
 	}
 }
 
@@ -247,12 +251,6 @@ func place(ctx context.Context, admin *kadm.Client, scans []*Scan) (rest []*Scan
 }
 
 func placeIn(ctx context.Context, admin *kadm.Client, topic string, scans []*Scan) error {
-	oldest := scans[0].Since
-	for _, s := range scans {
-		if s.Since.Before(oldest) {
-			oldest = s.Since
-		}
-	}
 	starts, err := admin.ListStartOffsets(ctx, topic)
 	if err != nil {
 		return err
@@ -261,7 +259,19 @@ func placeIn(ctx context.Context, admin *kadm.Client, topic string, scans []*Sca
 	if err != nil {
 		return err
 	}
-	since, err := admin.ListOffsetsAfterMilli(ctx, oldest.Add(-timeStampSlack).UnixMilli(), topic)
+	// By time, exactly: records of another spool that had the same ID are older, and must not be taken for ours. Where an
+	// offset is known too there is no such danger, and the time only shortens the way; then clocks may differ.
+	oldest := scans[0].Since
+	for _, s := range scans {
+		if s.Since.Before(oldest) {
+			oldest = s.Since
+		}
+	}
+	since, err := admin.ListOffsetsAfterMilli(ctx, oldest.UnixMilli(), topic)
+	if err != nil {
+		return err
+	}
+	loose, err := admin.ListOffsetsAfterMilli(ctx, oldest.Add(-timeSlack).UnixMilli(), topic)
 	if err != nil {
 		return err
 	}
@@ -269,15 +279,18 @@ func placeIn(ctx context.Context, admin *kadm.Client, topic string, scans []*Sca
 		start, ok1 := starts.Lookup(topic, s.Partition)
 		end, ok2 := ends.Lookup(topic, s.Partition)
 		after, ok3 := since.Lookup(topic, s.Partition)
-		if err := errors.Join(start.Err, end.Err, after.Err); err != nil {
+		before, ok4 := loose.Lookup(topic, s.Partition)
+		if err := errors.Join(start.Err, end.Err, after.Err, before.Err); err != nil {
 			return err
 		}
-		if !ok1 || !ok2 || !ok3 {
+		if !ok1 || !ok2 || !ok3 || !ok4 {
 			return fmt.Errorf("topic %s partition %d has no offsets", topic, s.Partition)
 		}
-		s.at, s.end = max(start.Offset, after.Offset), end.Offset
-		if s.From <= end.Offset { // a topic that was made anew counts from 0 again
-			s.at = max(s.at, s.From)
+		s.end = end.Offset
+		if s.From >= 0 && s.From <= end.Offset { // a topic that was made anew counts from 0 again
+			s.at = max(start.Offset, before.Offset, s.From)
+		} else {
+			s.at = max(start.Offset, after.Offset)
 		}
 	}
 	return nil
