@@ -25,8 +25,9 @@ func (g *Gateway) Health() admin.Health {
 	for _, p := range g.life.parts {
 		s, err := g.life.look(p)
 		shown := admin.Part{Name: p.name, State: string(s)}
-		if err != nil {
-			shown.Problem = err.Error()
+		worry := g.life.worries(p, s)
+		if all := errors.Join(err, worry); all != nil {
+			shown.Problem = all.Error()
 		}
 		h.Parts = append(h.Parts, shown)
 
@@ -39,7 +40,7 @@ func (g *Gateway) Health() admin.Health {
 		case err != nil && p.needed:
 			h.NotReady = append(h.NotReady, fmt.Sprintf("%s: %v", p.name, err))
 			h.Status = "degraded"
-		case err != nil:
+		case err != nil, worry != nil:
 			h.Status = "degraded"
 		}
 	}

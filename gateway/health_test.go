@@ -14,9 +14,10 @@ import (
 func TestHealth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d diary
-		var spoolProblem, bridgeProblem error
+		var spoolProblem, bridgeProblem, worry error
 		spool, _ := fake(&d, "spool")
 		spool.needed, spool.health = true, func() error { return spoolProblem }
+		spool.worry = func() error { return worry }
 		routes, _ := fake(&d, "bridge")
 		routes.health = func() error { return bridgeProblem }
 		front, fail := fake(&d, "mqtt")
@@ -44,6 +45,13 @@ func TestHealth(t *testing.T) {
 		f("degraded", "spool: spool full: free space")
 		spoolProblem, bridgeProblem = nil, nil
 		f("ok")
+
+		worry = errors.New("a file was set aside")
+		f("degraded") // and ready
+		if h := g.Health(); h.Parts[0].Problem != "a file was set aside" {
+			t.Errorf("spool: %q", h.Parts[0].Problem)
+		}
+		worry = nil
 
 		fail <- errors.New("listener closed")
 		synctest.Wait()

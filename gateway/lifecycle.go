@@ -42,6 +42,9 @@ type part struct {
 	// health is nil, or what is wrong with the running part and what to do about it. It must not block. A part without it is well.
 	health func() error
 
+	// worry is what somebody has to look at although the part does all that it should; nil or like health.
+	worry func() error
+
 	// needed says that publishers cannot be acknowledged while health is not nil.
 	needed bool
 
@@ -183,6 +186,14 @@ func (l *lifecycle) set(name string, s state, err error) {
 		err = l.errs[name] // why it failed earlier stays visible
 	}
 	l.states[name], l.errs[name] = s, err
+}
+
+// worries is what an operator has to look at although a running part is well.
+func (l *lifecycle) worries(p part, s state) error {
+	if s != running || p.worry == nil {
+		return nil
+	}
+	return p.worry()
 }
 
 // look is a part's state and, when there is one, its problem. It asks a running part how it is.

@@ -94,6 +94,7 @@ func (g *Gateway) spoolPart(log *slog.Logger) part {
 		},
 		stop:   func(context.Context) error { return s.Close() },
 		health: func() error { return s.Health() },
+		worry:  func() error { return s.Worry() },
 		needed: true,
 	}
 }

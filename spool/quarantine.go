@@ -83,11 +83,12 @@ func (s *Spool) quarantineSegment(ctx context.Context, f *segmentFile) error {
 	if err != nil {
 		return err
 	}
-	s.replaceSegment(f, fresh, before)
+	cost := s.replaceSegment(f, fresh, before)
 	if err := f.close(); err != nil {
 		s.log.Warn("segment does not close", "path", f.path, "err", err)
 	}
-	s.log.Error("damaged segment was set aside", "stream", st.name, "segment", f.seq, "quarantine", to, "saved", fresh != nil)
+	s.lookAside()
+	s.log.Error("damaged segment was set aside", append(cost.args(), "stream", st.name, "segment", f.seq, "quarantine", to, "saved", fresh != nil)...)
 	if err := s.meta.update(func(tx *bolt.Tx) error {
 		if err := s.meta.putNumber(tx, keyQuarantined, s.quarantined.Load()); err != nil {
 			return err
@@ -118,7 +119,6 @@ func (s *Spool) replacement(ctx context.Context, f *segmentFile) (fresh *segment
 		return nil, "", err
 	}
 	if saved == nil {
-		s.log.Error("nothing can be saved from the damaged segment", "path", f.path)
 		if to, err = s.setAside(f.path, name); err != nil {
 			s.log.Error("damaged segment cannot be moved and stays where it is", "path", f.path, "err", err)
 		}
@@ -222,7 +222,7 @@ func salvagePartition(ctx context.Context, seg, out *segment.Segment, p segment.
 }
 
 // replaceSegment puts fresh, or nothing, in f's place, and remembers which offsets that loses.
-func (s *Spool) replaceSegment(f, fresh *segmentFile, before []segmentRange) {
+func (s *Spool) replaceSegment(f, fresh *segmentFile, before []segmentRange) (cost losses) {
 	st := f.st
 	lost := make(map[int][]lostRange)
 	for _, r := range before {
@@ -248,11 +248,12 @@ func (s *Spool) replaceSegment(f, fresh *segmentFile, before []segmentRange) {
 		for _, l := range ls {
 			p.addLostLocked(l)
 			st.dropped[dropDamaged].Add(uint64(l.To - l.From))
-			s.log.Error("records are lost", "stream", st.name, "partition", n, "from", l.From, "to", l.To)
+			cost.add(st.name, n, l.From, l.To)
 		}
 		p.mu.Unlock()
 		st.moveStart(p)
 	}
+	return cost
 }
 
 // missingIn are the offsets of r that fresh does not have.

@@ -65,6 +65,7 @@ func (s *Spool) recover(opts Options) error {
 	if err := r.finish(); err != nil {
 		return err
 	}
+	r.tell()
 	s.log.Info("spool open", "dir", s.cfg.Dir, "streams", len(s.streams), "segments", r.segments, "replayed_frames", r.frames,
 		"replayed_records", r.records, "duration", time.Since(began).Round(time.Millisecond))
 	return nil
@@ -88,6 +89,7 @@ func (s *Spool) takeDirectory() error {
 		}
 	}
 	s.quarantineBytes.Store(dirBytes(s.path("quarantine")))
+	s.rememberAside()
 	return nil
 }
 
@@ -206,17 +208,20 @@ func (s *Spool) streamOnDisk(name string, partition int) *stream {
 
 // recovery is what Open knows before everything is open.
 type recovery struct {
-	s        *Spool
-	rebuilt  bool // meta.db was begun anew
-	seen     int64
-	catalog  map[string]map[uint64]segmentRecord
-	floor    map[*partition]Offset // the next offset that meta.db knows
-	gone     map[*partition][]lostRange
-	missing  bool // a partition ends before its floor: the journal may still have the rest
-	changed  bool // what is lost is not in meta.db yet
-	segments int
-	frames   int
-	records  int
+	s            *Spool
+	rebuilt      bool // meta.db was begun anew
+	seen         int64
+	catalog      map[string]map[uint64]segmentRecord
+	floor        map[*partition]Offset // the next offset that meta.db knows
+	gone         map[*partition][]lostRange
+	missing      bool // a partition ends before its floor: the journal may still have the rest
+	changed      bool // what is lost is not in meta.db yet
+	lost         losses
+	lostFrames   []string // of the journal
+	missingFiles int
+	segments     int
+	frames       int
+	records      int
 }
 
 func newRecovery(s *Spool, rebuilt bool) *recovery {
@@ -270,7 +275,9 @@ func (r *recovery) openSegments() error {
 	for name, segs := range r.catalog {
 		for seq, rec := range segs {
 			if !rec.Removed {
-				r.lose(name, seq, rec, "segment is missing: what the journal does not have of it is lost")
+				r.s.log.Warn("segment is missing; what the journal has of it comes back", "path", r.s.segmentDir(name)+"/"+segmentName(seq))
+				r.missingFiles++
+				r.lose(name, seq, rec)
 			}
 		}
 	}
@@ -337,9 +344,9 @@ func (r *recovery) openSegment(st *stream, seq uint64, path string) error {
 		if qerr != nil {
 			return errors.Join(err, qerr)
 		}
-		s.log.Error("segment is damaged and was set aside", "path", path, "err", err, "quarantine", to)
+		s.log.Warn("segment is damaged and was set aside; what the journal has of it comes back", "path", path, "err", err, "quarantine", to)
 		if known {
-			r.lose(st.name, seq, rec, "segment is damaged: what the journal does not have of it is lost")
+			r.lose(st.name, seq, rec)
 		}
 		st.lastSeq = max(st.lastSeq, seq)
 		return nil
@@ -357,7 +364,7 @@ func (r *recovery) openSegment(st *stream, seq uint64, path string) error {
 }
 
 // lose notes what a segment held that is gone. The journal, or another segment, may have it all the same.
-func (r *recovery) lose(stream string, seq uint64, rec segmentRecord, why string) {
+func (r *recovery) lose(stream string, seq uint64, rec segmentRecord) {
 	st := r.s.byName[stream]
 	r.changed = true
 	for _, rg := range rec.Partitions {
@@ -366,7 +373,6 @@ func (r *recovery) lose(stream string, seq uint64, rec segmentRecord, why string
 		if rg.Next <= p.start || rg.Next <= rg.First {
 			continue
 		}
-		r.s.log.Error(why, "stream", stream, "segment", seq, "partition", rg.Partition, "from", rg.First, "to", rg.Next)
 		r.gone[p] = append(r.gone[p], lostRange{From: rg.First, To: rg.Next})
 	}
 	key := segmentKey(stream, seq)
@@ -429,7 +435,7 @@ func (r *recovery) hole(p *partition, from, to Offset) {
 				next = min(next, l.From)
 			}
 		}
-		r.s.log.Error("records are lost", "stream", p.st.name, "partition", p.num, "from", from, "to", next)
+		r.lost.add(p.st.name, p.num, from, next)
 		p.addLostLocked(lostRange{From: from, To: next, Reason: GapDamaged})
 		p.st.dropped[dropDamaged].Add(uint64(next - from))
 		r.changed = true
@@ -478,6 +484,24 @@ func (r *recovery) remember() {
 	if err := r.s.writeMeta(r.s.metaApplied); err != nil {
 		r.s.log.Warn("what is lost cannot be written down, the next start finds it again", "err", err)
 	}
+}
+
+// tell says in one line what damage has cost, once everything that could come back has. Nothing is said when there was none.
+func (r *recovery) tell() {
+	aside := r.s.lookAside()
+	if len(aside) == 0 && r.missingFiles == 0 && len(r.lostFrames) == 0 && r.lost.records == 0 {
+		return
+	}
+	args := append(r.lost.args(), "set_aside", aside, "missing_segments", r.missingFiles)
+	if len(r.lostFrames) > 0 { // state of sessions and cursors may have been in them; records that were are counted
+		args = append(args, "lost_journal_frames", strings.Join(r.lostFrames, ", "))
+	}
+	args = append(args, "hint", "look at the disk; what was set aside is in "+r.s.path("quarantine"))
+	if r.lost.records == 0 && len(r.lostFrames) == 0 {
+		r.s.log.Warn("the spool was damaged; no record is lost", args...)
+		return
+	}
+	r.s.log.Error("the spool was damaged, and something of it is lost", args...)
 }
 
 // finish makes what was recovered the new state on the disk.

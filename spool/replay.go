@@ -31,6 +31,7 @@ func (r *recovery) replay() error {
 		})
 		if damaged(err) {
 			s.log.Error("journal frame cannot be read, what it held is lost", "lsn", uint64(lsn), "err", err)
+			r.lostFrames = append(r.lostFrames, fmt.Sprint(lsn))
 			err = nil
 		}
 		if err != nil {
@@ -45,8 +46,11 @@ func (r *recovery) replay() error {
 	var loss *journal.LossError
 	if errors.As(err, &loss) {
 		for _, l := range loss.Lost {
+			if r.rebuilt && l.From == 1 {
+				continue // recycled: what was applied is not known any more, and the journal has no need to keep what was
+			}
 			if uint64(l.To) > applied {
-				s.log.Error("journal frames are lost", "from", uint64(max(l.From, journal.LSN(applied+1))), "to", uint64(l.To))
+				r.lostFrames = append(r.lostFrames, fmt.Sprintf("%d..%d", max(l.From, journal.LSN(applied+1)), l.To))
 			}
 		}
 		err = nil

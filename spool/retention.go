@@ -51,6 +51,7 @@ func (s *Spool) clean(ctx context.Context) {
 	}
 	s.trimDisk(ctx)
 	s.checkRoom()
+	s.lookAside()
 }
 
 // rollOld ends the writing to a segment that is old enough, also when nothing comes any more.
@@ -102,7 +103,7 @@ func (s *Spool) segmentFailed(f *segmentFile, err error) {
 		return
 	}
 	if damaged(err) && f.bad.CompareAndSwap(false, true) {
-		s.log.Error("segment is damaged and will be set aside", "stream", f.st.name, "path", f.path, "err", err)
+		s.log.Warn("segment is damaged and will be set aside", "stream", f.st.name, "path", f.path, "err", err)
 		s.kickJanitor()
 		return
 	}

@@ -95,7 +95,7 @@ func (j *Journal) adopt(s *survey) {
 		}
 	}
 	for _, r := range j.lost {
-		j.log.Error("journal has lost frames", "from", uint64(r.From), "to", uint64(r.To))
+		j.log.Warn("journal file is damaged, frames are missing; the spool says what that costs", "from", uint64(r.From), "to", uint64(r.To))
 	}
 }
 
