@@ -96,6 +96,22 @@ func (g *Gateway) Run(ctx context.Context) error {
 	return nil
 }
 
+// Reload reads again what may change while the gateway runs: the files of mqtt.auth, certificates, keys, CAs and revocation
+// lists. Before everything has started there is nothing to do. What has a fault stays as it was.
+func (g *Gateway) Reload() {
+	g.mu.Lock()
+	front := g.mqtt
+	g.mu.Unlock()
+	if front == nil {
+		return
+	}
+	if err := front.Reload(); err != nil {
+		g.log.Error("reload: what has a fault stays as it was", "err", err)
+		return
+	}
+	g.log.Info("reloaded")
+}
+
 // Ready is closed when every part has started.
 func (g *Gateway) Ready() <-chan struct{} { return g.ready }
 

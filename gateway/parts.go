@@ -154,6 +154,9 @@ func (g *Gateway) mqttPart(log *slog.Logger) part {
 		},
 		run:  func() error { return s.Run(context.Background()) }, // Close ends it, after the clients have been told
 		stop: func(ctx context.Context) error { return s.Close(ctx) },
+
+		health: func() error { return s.Health() },
+
 		hint: "devices cannot connect; restart the gateway",
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
-	"strings"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/forebay-gateway/forebay/mqtt/wire"
@@ -21,6 +21,7 @@ func (c *conn) connect(ctx context.Context) error {
 		var we *wire.Error
 		if errors.As(err, &we) {
 			c.end0(err)
+			c.lst.stranger(c.nc.RemoteAddr(), we)
 			c.refuse(we.Version, we.Code.Code, we.Detail)
 			return err
 		}

@@ -53,6 +53,9 @@ type corkConn struct {
 	buf    []byte
 }
 
+// NetConn is the connection below.
+func (c *corkConn) NetConn() net.Conn { return c.Conn }
+
 // Write implements net.Conn. A control frame that comes between cork and uncork takes its turn among the others.
 func (c *corkConn) Write(b []byte) (int, error) {
 	c.mu.Lock()

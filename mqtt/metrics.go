@@ -6,6 +6,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+
+	"github.com/forebay-gateway/forebay/mqtt/transport"
 )
 
 // Reasons of a dropped message.
@@ -45,8 +47,15 @@ type metrics struct {
 	writeTimeouts prometheus.Counter
 	acceptErrors  prometheus.Counter
 	overLimit     prometheus.Counter
-	panics        prometheus.Counter
-	bytesOut      prometheus.Counter
+	paused        *prometheus.CounterVec
+
+	handshakes         prometheus.Counter
+	handshakeFailures  *prometheus.CounterVec
+	certificateReloads *prometheus.CounterVec
+	notAfter           *prometheus.GaugeVec
+
+	panics   prometheus.Counter
+	bytesOut prometheus.Counter
 }
 
 func newMetrics(srv *Server, reg prometheus.Registerer) (*metrics, error) {
@@ -103,6 +112,22 @@ func newMetrics(srv *Server, reg prometheus.Registerer) (*metrics, error) {
 	m.writeTimeouts = counter("write_timeouts_total", "Connections closed because the client did not read.")
 	m.acceptErrors = counter("accept_errors_total", "Failed attempts to take a new connection.")
 	m.overLimit = counter("over_limit_total", "Connections refused by max_connections.")
+	m.paused = vec("accept_paused_total", "Times that a listener let newcomers wait, for connection_rate or max_handshakes.", "listener")
+	m.handshakes = counter("tls_handshakes_total", "TLS handshakes that succeeded.")
+	m.handshakeFailures = vec("handshake_failures_total", "Connections that did not come as far as MQTT.", "reason")
+	for _, r := range transport.Reasons {
+		m.handshakeFailures.WithLabelValues(r)
+	}
+	m.certificateReloads = vec("certificate_reloads_total", "Changed certificate, key, CA and revocation list files, by result.", "result")
+	m.certificateReloads.WithLabelValues("ok")
+	m.certificateReloads.WithLabelValues("failed")
+	m.notAfter = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "forebay_mqtt_certificate_not_after_seconds", Help: "Until when the certificate of a listener is valid, Unix time.",
+	}, []string{"listener"})
+	m.list = append(m.list, m.notAfter)
+	for _, l := range srv.cfg.Listeners {
+		m.paused.WithLabelValues(l.Name)
+	}
 	m.panics = counter("panics_total", "Faults of the gateway that ended one connection.")
 	m.bytesOut = counter("sent_bytes_total", "Bytes written to clients.")
 	retained := prometheus.NewGaugeFunc(prometheus.GaugeOpts{

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/forebay-gateway/forebay/mqtt/auth"
+	"github.com/forebay-gateway/forebay/mqtt/transport"
 	"github.com/forebay-gateway/forebay/spool"
 )
 
@@ -35,6 +37,7 @@ type Server struct {
 	now         func() time.Time
 	metrics     *metrics
 	outputLimit int
+	slots       transport.Slots // of TLS handshakes
 
 	lanes    *lanes
 	index    index
@@ -89,6 +92,7 @@ func New(cfg Config, opts Options) (*Server, error) {
 	srv := &Server{
 		cfg: cfg, spool: opts.Log, access: opts.Access, log: opts.Logger, now: opts.Now,
 		outputLimit: int(cfg.OutputBuffer),
+		slots:       transport.NewSlots(max(1, runtime.GOMAXPROCS(0)/2)), // the other half is for clients that are in
 		lanes:       newLanes(opts.Log),
 		writer:      newStateWriter(opts.Log),
 		catchUp:     newCatchUp(),
@@ -111,7 +115,7 @@ func New(cfg Config, opts Options) (*Server, error) {
 	}
 	srv.spool.OnGroup(srv.flushGroup)
 	for _, l := range cfg.Listeners {
-		srv.listeners = append(srv.listeners, &listener{srv: srv, cfg: l})
+		srv.listeners = append(srv.listeners, newListener(srv, l))
 	}
 	return srv, nil
 }
@@ -191,6 +195,7 @@ func (srv *Server) Run(ctx context.Context) error {
 	if srv.auth != nil {
 		start(func(ctx context.Context) { srv.auth.Watch(ctx, srv.rulesChanged) })
 	}
+	start(srv.watchCertificates)
 	start(srv.checkpointer)
 	start(srv.janitor)
 	start(srv.clock.run)

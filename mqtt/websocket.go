@@ -48,12 +48,22 @@ func (l *listener) webSocket() *http.Server {
 		// The goroutine of this request ends and takes its stack with it.
 		l.take(newWSConn(ws, cw.conn))
 	})
-	return &http.Server{
+	srv := &http.Server{
 		Handler:           mux,
+		ConnState:         l.placeOf,
 		ReadHeaderTimeout: l.srv.cfg.ConnectTimeout.Std(),
 		IdleTimeout:       l.srv.cfg.ConnectTimeout.Std(),
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          log.New(io.Discard, "", 0), // broken requests of strangers
+	}
+	srv.SetKeepAlivesEnabled(false) // who does not become a WebSocket with the first request is not kept
+	return srv
+}
+
+// placeOf gives back the place of a connection that has become a WebSocket or has ended; each does one of both, once.
+func (l *listener) placeOf(_ net.Conn, st http.ConnState) {
+	if st == http.StateHijacked || st == http.StateClosed {
+		l.release()
 	}
 }
 

@@ -21,6 +21,9 @@ func newServe() *cobra.Command {
 		Long: `Run the gateway until SIGTERM or SIGINT, and stop it in order: devices are told, what is in flight to Kafka is waited for,
 the spool is closed. A second signal ends it at once; nothing that was acknowledged is lost by that.
 
+SIGHUP reads passwords, rules, bans, certificates, keys, CAs and revocation lists again, which also happens by itself a few
+seconds after they have changed. What has a fault stays as it was, and the log says why.
+
 Values come from the file, then the environment (FOREBAY_SPOOL_MAX_SIZE sets spool.max_size), then flags; the later wins.
 The line "serving" of the log has the addresses of all listeners, also when the configuration asks for free ports.
 
@@ -47,7 +50,28 @@ func serve(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	defer onHangup(g.Reload)()
 	return g.Run(ctx)
+}
+
+// onHangup calls reload for each SIGHUP until stop is called.
+func onHangup(reload func()) (stop func()) {
+	signals, done := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(signals, syscall.SIGHUP)
+	go func() {
+		for {
+			select {
+			case <-signals:
+				reload()
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(signals)
+		close(done)
+	}
 }
 
 // logged puts the last error where the others are: whoever reads the log as JSON reads nothing else.

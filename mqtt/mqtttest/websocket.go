@@ -51,9 +51,14 @@ func Upgrade(addr net.Addr, path string, headers ...string) (*WebSocket, *http.R
 	if err != nil {
 		return nil, nil, err
 	}
+	return UpgradeOver(conn, addr.String(), path, headers...)
+}
+
+// UpgradeOver is Upgrade over a connection that is there, of TLS for example.
+func UpgradeOver(conn net.Conn, host, path string, headers ...string) (*WebSocket, *http.Response, error) {
 	_ = conn.SetDeadline(time.Now().Add(patience))
 	lines := append([]string{
-		"GET " + path + " HTTP/1.1", "Host: " + addr.String(), "Connection: Upgrade", "Upgrade: websocket",
+		"GET " + path + " HTTP/1.1", "Host: " + host, "Connection: Upgrade", "Upgrade: websocket",
 		"Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
 	}, headers...)
 	if _, err := io.WriteString(conn, strings.Join(lines, "\r\n")+"\r\n\r\n"); err != nil {

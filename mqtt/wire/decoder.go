@@ -114,13 +114,16 @@ func (d *Decoder) header() (head byte, n int, err error) {
 	return head, n, nil
 }
 
+// DetailTLS is the Detail of the Error of a client that begins with TLS where MQTT without TLS is spoken.
+const DetailTLS = "a TLS handshake where MQTT without TLS is spoken"
+
 // checkHead refuses a packet by its first byte.
 func (d *Decoder) checkHead(head byte) error {
 	t, flags := head>>4, head&0x0F
 	if d.version == 0 {
 		switch {
 		case head == 0x16:
-			return protocolError("a TLS handshake where MQTT without TLS is spoken")
+			return protocolError(DetailTLS)
 		case t != packets.Connect: // MQTT 5, 3.1.0-1
 			return protocolError("first packet is not a connect")
 		}

@@ -1,0 +1,116 @@
+package mqtt
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+)
+
+// Reload reads again what may change while clients are connected: the files of mqtt.auth, and the certificates, keys, CAs and
+// revocation lists of the listeners. What has a fault is not used, and the error says why; the old content stays in force.
+func (srv *Server) Reload() error { return errors.Join(srv.ReloadAuth(), srv.reloadCertificates()) }
+
+// reloadCertificates looks at the files of all listeners. Handshakes from now on go by them. Open connections stay, but for those
+// whose certificate a new list revokes.
+func (srv *Server) reloadCertificates() error {
+	var errs []error
+	news := false
+	for _, l := range srv.listeners {
+		if l.tls == nil {
+			continue
+		}
+		changed, err := l.tls.Reload()
+		if changed {
+			news = true
+			result := "ok"
+			if err != nil {
+				result = "failed"
+			}
+			srv.metrics.certificateReloads.WithLabelValues(result).Inc()
+			srv.metrics.notAfter.WithLabelValues(l.cfg.Name).Set(float64(l.tls.Expiry().Unix()))
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("listener %s: %w", l.cfg.Name, err))
+		}
+	}
+	if news {
+		srv.endRevoked()
+	}
+	return errors.Join(errs...)
+}
+
+// watchCertificates looks at the files every certificate_reload_interval. What it finds is logged and stands in Health.
+func (srv *Server) watchCertificates(ctx context.Context) {
+	if srv.cfg.CertificateReloadInterval == 0 {
+		return
+	}
+	tick := time.NewTicker(srv.cfg.CertificateReloadInterval.Std())
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			_ = srv.reloadCertificates() // logged where it is news
+		}
+	}
+}
+
+// endRevoked ends the connections of clients whose certificate has been revoked.
+func (srv *Server) endRevoked() {
+	srv.connMu.Lock()
+	var open []*conn
+	for c := range srv.conns {
+		if c.lst.tls != nil {
+			open = append(open, c)
+		}
+	}
+	srv.connMu.Unlock()
+	for _, c := range open {
+		if c.revoked() {
+			c.closeFor(ErrNotAuthorized)
+		}
+	}
+}
+
+// revoked reports whether the lists of now name the certificate of the connection.
+func (c *conn) revoked() bool {
+	if c.lst.tls == nil {
+		return false
+	}
+	state, ok := connectionState(c.nc)
+	return ok && c.lst.tls.Revoked(state)
+}
+
+// connectionState is that of the TLS connection at the bottom of nc.
+func connectionState(nc net.Conn) (tls.ConnectionState, bool) {
+	for nc != nil {
+		if t, ok := nc.(interface{ ConnectionState() tls.ConnectionState }); ok {
+			return t.ConnectionState(), true
+		}
+		inner, ok := nc.(interface{ NetConn() net.Conn }) // a WebSocket
+		if !ok {
+			break
+		}
+		nc = inner.NetConn()
+	}
+	return tls.ConnectionState{}, false
+}
+
+// Health is nil, or says what about the listeners somebody has to do something about: files that are not in use, a certificate or
+// a revocation list that has expired.
+func (srv *Server) Health() error {
+	var errs []error
+	for _, l := range srv.listeners {
+		if l.tls == nil {
+			continue
+		}
+		if err := l.tls.Health(); err != nil {
+			errs = append(errs, fmt.Errorf("listener %s: %w", l.cfg.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,160 @@
+package mqtt
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/forebay-gateway/forebay/mqtt/transport"
+	"github.com/forebay-gateway/forebay/mqtt/wire"
+)
+
+// welcome brings a connection as far as MQTT, or as HTTP for a WebSocket, and has reserved a place among the pending for it. It
+// has a goroutine of its own that ends with the handshake: the stack that this took goes with it.
+func (l *listener) welcome(ctx context.Context, socket net.Conn) {
+	ctx, cancel := context.WithTimeout(ctx, l.cfg.TLS.Timeout())
+	defer cancel()
+	nc, err := l.shake(ctx, socket)
+	if err != nil {
+		_ = socket.Close()
+		l.release()
+		l.failed(socket.RemoteAddr(), err)
+		return
+	}
+	if l.http != nil {
+		l.handed.give(nc) // its place is given back by placeOf
+		return
+	}
+	l.release()
+	l.take(nc)
+}
+
+// shake reads what comes before MQTT: first the header of a proxy, then TLS.
+func (l *listener) shake(ctx context.Context, nc net.Conn) (net.Conn, error) {
+	if l.proxy != nil && l.proxy.Trusts(nc.RemoteAddr()) {
+		var err error
+		if nc, err = l.proxy.Accept(ctx, nc); err != nil {
+			return nil, err
+		}
+	}
+	if l.tls == nil {
+		if l.http != nil {
+			return &sniffed{Conn: nc, l: l}, nil
+		}
+		return nc, nil
+	}
+	secure, err := l.tls.Handshake(ctx, nc)
+	if err != nil {
+		return nil, err
+	}
+	l.srv.metrics.handshakes.Inc()
+	return secure, nil
+}
+
+// failed counts a connection that did not come as far as MQTT, and says so when somebody can do something about it.
+func (l *listener) failed(remote net.Addr, err error) {
+	reason, hint := transport.ReasonOf(err)
+	l.srv.metrics.handshakeFailures.WithLabelValues(reason).Inc()
+	if hint == "" {
+		l.srv.log.Debug("connection did not come as far as MQTT", "listener", l.cfg.Name, "remote", remote.String(), "err", err)
+		return
+	}
+	l.complain(reason, remote, err.Error(), hint)
+}
+
+// stranger looks at what came in the place of a CONNECT.
+func (l *listener) stranger(remote net.Addr, e *wire.Error) {
+	if e.Detail == wire.DetailTLS {
+		l.spokeTLS(remote)
+	}
+}
+
+func (l *listener) spokeTLS(remote net.Addr) {
+	l.srv.metrics.handshakeFailures.WithLabelValues(transport.ReasonProtocol).Inc()
+	l.complain(transport.ReasonProtocol, remote, "a TLS handshake on a listener without TLS",
+		"switch TLS off in the client, or give it the address of a listener of type tls or wss")
+}
+
+// complaints throttle a line that may come with each connection.
+type complaints struct {
+	mu   sync.Mutex
+	last map[string]*complaint // by reason
+}
+
+type complaint struct {
+	at    time.Time
+	quiet int // that were not logged since
+}
+
+const complaintEvery = 10 * time.Second
+
+func (l *listener) complain(reason string, remote net.Addr, problem, hint string) {
+	c := &l.complaints
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.last == nil {
+		c.last = map[string]*complaint{}
+	}
+	last := c.last[reason]
+	if last == nil {
+		last = &complaint{}
+		c.last[reason] = last
+	}
+	if time.Since(last.at) < complaintEvery {
+		last.quiet++
+		return
+	}
+	l.srv.log.Warn("connection refused before MQTT", "listener", l.cfg.Name, "remote", remote.String(), "err", problem, "hint", hint,
+		"others", last.quiet)
+	*last = complaint{at: time.Now()}
+}
+
+// handed is the listener of the HTTP server: connections that are through with what comes before.
+type handed struct {
+	l     *listener
+	conns chan net.Conn
+}
+
+func (h *handed) give(nc net.Conn) {
+	select {
+	case h.conns <- nc:
+	case <-h.l.done:
+		_ = nc.Close()
+		h.l.release()
+	}
+}
+
+// Accept implements net.Listener.
+func (h *handed) Accept() (net.Conn, error) {
+	select {
+	case nc := <-h.conns:
+		return nc, nil
+	case <-h.l.done:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener. The listener itself is closed by its owner.
+func (h *handed) Close() error { return nil }
+
+// Addr implements net.Listener.
+func (h *handed) Addr() net.Addr { return h.l.ln.Addr() }
+
+// sniffed looks at the first byte of a connection to a WebSocket without TLS.
+type sniffed struct {
+	net.Conn
+	l *listener // nil once it has come; of the reader
+}
+
+// Read implements net.Conn.
+func (s *sniffed) Read(b []byte) (int, error) {
+	n, err := s.Conn.Read(b)
+	if s.l != nil && n > 0 {
+		if b[0] == transport.HelloRecord {
+			s.l.spokeTLS(s.RemoteAddr())
+		}
+		s.l = nil
+	}
+	return n, err
+}
