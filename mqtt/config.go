@@ -83,6 +83,14 @@ type Config struct {
 	// Levels of a topic or topic filter.
 	MaxTopicLevels int `yaml:"max_topic_levels"`
 
+	// Take-overs of one client ID (a client connects while another one of its client ID is connected) that pass at once.
+	// After them the next one waits, longer and longer up to take_over_interval, and the log names the client ID: two
+	// clients that have the same one would else do nothing but throw each other out.
+	TakeOverBurst int `yaml:"take_over_burst"`
+
+	// Time after which another take-over passes at once, and the longest that one waits. 0 does not slow down any.
+	TakeOverInterval unit.Duration `yaml:"take_over_interval"`
+
 	// Subscriptions of one client; 0 is no limit.
 	MaxSubscriptions int `yaml:"max_subscriptions"`
 
@@ -170,6 +178,8 @@ func DefaultConfig() Config {
 		FullHold:           unit.Duration(5 * time.Second),
 		SessionExpiryMax:   unit.Duration(7 * 24 * time.Hour),
 		ProtectSessions:    unit.Duration(24 * time.Hour),
+		TakeOverBurst:      5,
+		TakeOverInterval:   unit.Duration(5 * time.Second),
 		MaxTopicLevels:     128,
 		MaxSubscriptions:   1000,
 		MaxRetained:        1_000_000,
@@ -230,6 +240,8 @@ func (c Config) Validate() error {
 	if c.ProtectSessions < 0 {
 		fault("protect_sessions: %v is negative", c.ProtectSessions)
 	}
+	between("take_over_burst", c.TakeOverBurst, 0, 1000)
+	span("take_over_interval", c.TakeOverInterval, 0, time.Minute)
 	between("max_topic_levels", c.MaxTopicLevels, 1, 65535)
 	if c.MaxSubscriptions < 0 {
 		fault("max_subscriptions: %d is negative", c.MaxSubscriptions)

@@ -50,6 +50,7 @@ func newServer(dir string) *server {
 		{Name: "tcp", Type: mqtt.ListenerTCP, Address: "127.0.0.1:0"},
 		{Name: "ws", Type: mqtt.ListenerWebSocket, Address: "127.0.0.1:0", Path: "/mqtt"},
 	}
+	s.cfg.TakeOverInterval = 0 // tests take over as fast as they can
 	s.spool.Dir = dir
 	s.spool.Journal.FileSize = 1 << 20
 	// One partition: what different publishers send has one order too, and a later message proves that an earlier one

@@ -149,6 +149,9 @@ func (srv *Server) capExpiry(expiry uint32) uint32 {
 
 // attach gives c the session of its client ID and sends CONNACK. What the session promises is durable before it.
 func (srv *Server) attach(ctx context.Context, c *conn, p *wire.Connect, ack *wire.Connack) error {
+	if err := srv.takeOver(ctx, c, p.ClientID); err != nil {
+		return err
+	}
 	for {
 		s, present, changes := srv.openSession(c, p)
 		if len(changes) > 0 {

@@ -84,6 +84,7 @@ func (srv *Server) janitor(ctx context.Context) {
 		srv.commitLowWater()
 		if n%int(retainedEvery/janitorEvery) == 0 {
 			srv.expireRetained()
+			srv.fights.sweep(srv.now())
 		}
 		if n%int(positionEvery/janitorEvery) == 0 {
 			srv.touchAll()

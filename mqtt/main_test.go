@@ -31,6 +31,7 @@ func TestMain(m *testing.M) {
 func serveChild(dir string) {
 	cfg := mqtt.DefaultConfig()
 	cfg.Listeners = []mqtt.ListenerConfig{{Name: "tcp", Type: mqtt.ListenerTCP, Address: "127.0.0.1:0"}}
+	cfg.TakeOverInterval = 0
 	sc := spool.DefaultConfig()
 	sc.Dir = dir
 	sc.Journal.FileSize = 1 << 20

@@ -32,6 +32,7 @@ type metrics struct {
 	subscriptions prometheus.Gauge
 	connects      prometheus.Counter
 	takenOver     prometheus.Counter
+	takeOversHeld prometheus.Counter
 	expired       prometheus.Counter
 	received      [3]prometheus.Counter
 	sent          [3]prometheus.Counter
@@ -94,6 +95,7 @@ func newMetrics(srv *Server, reg prometheus.Registerer) (*metrics, error) {
 	m.subscriptions = gauge("subscriptions", "Subscriptions of all sessions.")
 	m.connects = counter("connects_total", "Connections that got a session.")
 	m.takenOver = counter("taken_over_total", "Connections that ended because their client connected again.")
+	m.takeOversHeld = counter("take_overs_held_total", "Connections that had to wait because clients fight over their client ID.")
 	m.expired = counter("sessions_expired_total", "Sessions that ended by their expiry.")
 	m.received = byQoS("received_total", "PUBLISH packets from clients.")
 	m.sent = byQoS("sent_total", "PUBLISH packets to clients, repetitions excepted.")

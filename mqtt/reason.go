@@ -65,7 +65,7 @@ func reasonOf(err error) byte {
 		return reasonBadUserName
 	case errors.Is(err, ErrBanned):
 		return reasonBanned
-	case errors.Is(err, ErrServerBusy):
+	case errors.Is(err, ErrServerBusy), errors.Is(err, errSuperseded):
 		return reasonServerBusy
 	case errors.Is(err, auth.ErrUnavailable):
 		return reasonServerUnavailable

@@ -46,6 +46,7 @@ type Server struct {
 	catchUp  *catchUp
 	dirty    *dirtySet
 	timers   *timers
+	fights   *fights
 	clock    clock
 	low      *lowWater
 
@@ -103,6 +104,7 @@ func New(cfg Config, opts Options) (*Server, error) {
 		stopped:     make(chan struct{}),
 	}
 	srv.timers = newTimers()
+	srv.fights = newFights(&srv.cfg)
 	m, err := newMetrics(srv, opts.Registerer)
 	if err != nil {
 		return nil, fmt.Errorf("mqtt: %w", err)
