@@ -152,6 +152,11 @@ func (srv *Server) attach(ctx context.Context, c *conn, p *wire.Connect, ack *wi
 	if err := srv.takeOver(ctx, c, p.ClientID); err != nil {
 		return err
 	}
+	leave, err := srv.turns.take(ctx, p.ClientID, srv.cfg.ConnectTimeout.Std())
+	if err != nil {
+		return err
+	}
+	defer leave()
 	for {
 		s, present, changes := srv.openSession(c, p)
 		if len(changes) > 0 {
@@ -163,7 +168,7 @@ func (srv *Server) attach(ctx context.Context, c *conn, p *wire.Connect, ack *wi
 		if srv.bind(c, s, p, ack, present) {
 			return nil
 		}
-		// The session ended meanwhile: another client of the same ID came with Clean Start. Take what is there now.
+		// The session ended meanwhile. Take what is there now.
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -253,17 +258,6 @@ func (srv *Server) bind(c *conn, s *session, p *wire.Connect, ack *wire.Connack,
 	if s.ended {
 		return false
 	}
-	if other := s.conn; other != nil { // it came while the changes were written
-		srv.metrics.takenOver.Inc()
-		srv.settleLater(s, s.orphansLocked(false))
-		s.detachLocked()
-		other.closeFor(errTakenOver)
-	}
-	if s.expiresAt != 0 { // and that one went again, which put an expiry into the durable record
-		s.expiresAt = 0
-		srv.writer.put(stateEntry{changes: []spool.Change{s.recordLocked()}})
-	}
-	s.expiry = p.SessionExpiry
 	c.sess = s
 	c.bound.Store(true)
 	ack.SessionPresent = present

@@ -45,6 +45,7 @@ type Server struct {
 	writer   *stateWriter
 	catchUp  *catchUp
 	dirty    *dirtySet
+	turns    turns
 	timers   *timers
 	fights   *fights
 	clock    clock
