@@ -97,7 +97,7 @@ func routesHealth(routes []bridge.RouteHealth) error {
 func orphansHealth(orphans []bridge.Orphan) error {
 	var errs []error
 	for _, o := range orphans {
-		errs = append(errs, fmt.Errorf("%s: %d records, %v on disk; %s", o.Problem, o.Lag, unit.Bytes(o.Bytes), o.Hint))
+		errs = append(errs, fmt.Errorf("%s: %d records, %s on disk; %s", o.Problem, o.Lag, unit.Bytes(o.Bytes).Approx(), o.Hint))
 	}
 	return errors.Join(errs...)
 }

@@ -17,8 +17,9 @@ type Config struct {
 	// gateway.data_dir.
 	Dir string `yaml:"dir"`
 
-	// Hard limit of the bytes on disk, journal and meta database included. When it is reached, delivered segments go
-	// first, then each stream does what its when_full says.
+	// Hard limit of the bytes on disk, journal, meta database and quarantine included. Near it, delivered segments go
+	// first, then each stream does what its when_full says. What was accepted before may take it over the limit, by at most
+	// one segment.
 	MaxSize unit.Bytes `yaml:"max_size"`
 
 	// Free space that the spool leaves on its file system. Below it the spool counts as full.

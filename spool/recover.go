@@ -537,6 +537,7 @@ func (r *recovery) finish() error {
 	}); err != nil {
 		return err
 	}
+	s.tellSize()
 	s.checkRoom()
 	return nil
 }

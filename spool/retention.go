@@ -210,7 +210,11 @@ func (s *Spool) trimStream(ctx context.Context, st *stream) {
 		s.rollForRoom(st) // all of it is in the active segment: sealed, it can go when it is delivered
 	}
 	if full != st.full.Swap(full) {
-		s.log.Warn("stream is full", "stream", st.name, "full", full, "bytes", st.bytes.Load(), "max_size", limit)
+		if full {
+			s.log.Warn("stream is full", "stream", st.name, "used", approx(st.bytes.Load()), "max_size", st.cfg.MaxSize, "when_full", st.cfg.WhenFull)
+		} else {
+			s.log.Info("stream has room again", "stream", st.name, "used", approx(st.bytes.Load()), "max_size", st.cfg.MaxSize)
+		}
 		s.roomChanged()
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/forebay-gateway/forebay/gateway/unit"
 )
 
 // rooms are the disk's marks. Trimming begins before there is no room, and there is room again only some way below the
@@ -22,6 +24,7 @@ func (s *Spool) roomNow() rooms {
 	segment := min(int64(s.cfg.Segment.MaxSize), limit/8)
 	reserve := segment + min(s.unappliedMax, limit/8)
 	r := rooms{used: s.diskUsed()}
+	r.used += max(int64(s.cfg.Journal.Files)*int64(s.cfg.Journal.FileSize)-s.journalBytes(), 0) // it is about to make the others
 	free, err := s.fs.DiskFree(s.cfg.Dir)
 	if err != nil {
 		free = 1 << 62 // not known: max_size still holds
@@ -59,16 +62,67 @@ func (s *Spool) checkRoom() {
 		full = false
 	}
 	s.diskFree.Store(r.free)
+	limit, why := "", ""
+	if full {
+		limit, why = s.whyFull(r)
+	}
+	s.healthMu.Lock()
+	s.fullWhy = why
+	s.healthMu.Unlock()
 	if full == s.full.Swap(full) {
 		return
 	}
+	used, free := approx(r.used), approx(r.free)
 	if full {
-		s.log.Warn("spool is full", "used", r.used, "max_size", int64(s.cfg.MaxSize), "free", r.free, "min_free", int64(s.cfg.MinFree))
+		s.log.Warn("spool is full", "limit", limit, "problem", why, "used", used, "max_size", s.cfg.MaxSize, "free", free, "min_free", s.cfg.MinFree)
 		s.kickJanitor()
 		return
 	}
-	s.log.Info("spool has room again", "used", r.used, "free", r.free)
+	s.log.Info("spool has room again", "used", used, "max_size", s.cfg.MaxSize, "free", free, "min_free", s.cfg.MinFree)
 	s.roomChanged()
+}
+
+// whyFull names the limit that keeps new records out, and what can be done about it.
+func (s *Spool) whyFull(r rooms) (limit, why string) {
+	switch {
+	case s.noSpace.Load() && r.free >= int64(s.cfg.MinFree):
+		limit, why = "disk", fmt.Sprintf("the file system of %s refuses to take more (no space, or a quota): free space there", s.cfg.Dir)
+	case r.free < int64(s.cfg.MinFree)+max(int64(s.cfg.MinFree)/8, 1<<20):
+		limit, why = "min_free", fmt.Sprintf("%s are free on the file system of %s, and spool.min_free is %v: free space there, or lower it",
+			approx(r.free), s.cfg.Dir, s.cfg.MinFree)
+	default:
+		limit, why = "max_size", fmt.Sprintf("%s of spool.max_size %v are used, and the rest is for what was accepted before: raise it, or see who waits",
+			approx(r.used), s.cfg.MaxSize)
+	}
+	return limit, why + s.whoHolds("")
+}
+
+// whoHolds names the protected cursor that keeps most on the disk, of a stream or of all.
+func (s *Spool) whoHolds(stream string) string {
+	var most CursorInfo
+	for _, c := range s.Cursors() {
+		if c.Protect && (stream == "" || c.Stream == stream) && c.HeldBytes > most.HeldBytes {
+			most = c
+		}
+	}
+	if most.HeldBytes == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; most is kept for cursor %s, which is %d records behind and holds %s", most.Name, most.Lag, approx(most.HeldBytes))
+}
+
+func approx(n int64) string { return unit.Bytes(n).Approx() }
+
+// tellSize warns when the disk is full long before max_size is reached.
+func (s *Spool) tellSize() {
+	free, err := s.fs.DiskFree(s.cfg.Dir)
+	if err != nil {
+		return
+	}
+	if room := s.diskUsed() + free - int64(s.cfg.MinFree); room < int64(s.cfg.MaxSize) {
+		s.log.Warn("spool.max_size does not fit on the disk: the spool is full before", "max_size", s.cfg.MaxSize, "full_at", approx(max(room, 0)),
+			"free", approx(free), "min_free", s.cfg.MinFree, "dir", s.cfg.Dir)
+	}
 }
 
 // setMaterialiseError remembers why records do not get into segments; nil when they do.
@@ -110,20 +164,20 @@ func (s *Spool) Health() error {
 		return fmt.Errorf("spool: %w: look at the disk of %s, then start the gateway again", err, s.cfg.Dir)
 	}
 	s.healthMu.Lock()
-	journal, materialise := s.journalErr, s.materialiseErr
+	journal, materialise, why := s.journalErr, s.materialiseErr, s.fullWhy
 	s.healthMu.Unlock()
 	switch {
 	case journal != nil:
 		return fmt.Errorf("spool: journal has no file to write to: %w: free space in %s, and look at its disk", journal, s.cfg.Dir)
 	case s.full.Load():
-		return fmt.Errorf("%w: free space in %s or raise spool.max_size (%v); %v of it used, %d bytes free on the disk, min_free is %v",
-			ErrFull, s.cfg.Dir, s.cfg.MaxSize, bytesString(s.diskUsed()), s.diskFree.Load(), s.cfg.MinFree)
+		return fmt.Errorf("%w: %s", ErrFull, why)
 	case materialise != nil:
 		return fmt.Errorf("spool: records stay in the journal: %w", materialise)
 	}
 	for _, st := range s.streams {
 		if st.full.Load() {
-			return fmt.Errorf("spool: stream %s is full: %w: raise its max_size (%v) or see why its routes do not deliver", st.name, ErrFull, st.cfg.MaxSize)
+			return fmt.Errorf("stream %s: %w: %s of its max_size %v are used: raise it, or see who waits%s", st.name, ErrFull,
+				approx(st.bytes.Load()), st.cfg.MaxSize, s.whoHolds(st.name))
 		}
 	}
 	return nil

@@ -132,6 +132,7 @@ type Spool struct {
 	healthMu       sync.Mutex
 	journalErr     error
 	materialiseErr error
+	fullWhy        string
 	aside          aside
 	repaired       chan struct{} // closed after damaged segments were set aside
 

@@ -1,10 +1,6 @@
 package spool
 
-import (
-	"math"
-
-	"github.com/forebay-gateway/forebay/gateway/unit"
-)
+import "math"
 
 // Stats is a snapshot of counters and sizes.
 type Stats struct {
@@ -88,5 +84,3 @@ func (st *stream) stats() StreamStats {
 	}
 	return ss
 }
-
-func bytesString(n int64) string { return unit.Bytes(n).String() }

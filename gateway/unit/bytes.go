@@ -85,6 +85,16 @@ func (b Bytes) String() string {
 	panic("BUG: every size divides by one byte")
 }
 
+// Approx is the size for people, with at most one digit behind the point: 22.5MiB.
+func (b Bytes) Approx() string {
+	for _, u := range binaryUnits {
+		if b >= u.size && u.size > 1 {
+			return strings.TrimSuffix(strconv.FormatFloat(float64(b)/float64(u.size), 'f', 1, 64), ".0") + u.name
+		}
+	}
+	return b.String()
+}
+
 // MarshalText writes the size as String does.
 func (b Bytes) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
 

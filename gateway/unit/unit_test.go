@@ -47,6 +47,14 @@ func TestParseBytesRefuses(t *testing.T) {
 	f(strings.Repeat("9", 100)+"B", "is not a size")
 }
 
+func TestApproxIsForPeople(t *testing.T) {
+	for b, want := range map[Bytes]string{0: "0", 1: "1B", 1023: "1023B", KiB: "1KiB", 23592960: "22.5MiB", 10 * GiB: "10GiB", 10*GiB - 1: "10GiB", -1: "-1B"} {
+		if got := b.Approx(); got != want {
+			t.Errorf("%d: %s, want %s", int64(b), got, want)
+		}
+	}
+}
+
 func TestParseDuration(t *testing.T) {
 	f := func(in string, want time.Duration) {
 		t.Helper()
