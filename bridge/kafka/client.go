@@ -43,6 +43,7 @@ type Client struct {
 	watchers  []func()
 	scans     []*Scan   // that wait for their turn
 	builtAt   time.Time // the producer
+	upAt      time.Time // the cluster was not reachable before
 
 	flying      int // flights with the producer
 	outstanding int // messages without an outcome
@@ -311,6 +312,7 @@ func (c *Client) aliveLocked(now time.Time) {
 	c.aliveAt = now
 	c.downAt, c.told = time.Time{}, ""
 	if !c.up.Swap(true) {
+		c.upAt = now
 		go c.notify() // watchers take their own locks
 	}
 }

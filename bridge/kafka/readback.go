@@ -72,7 +72,10 @@ func (c *Client) readBack(ctx context.Context) {
 			scans := slices.Clone(c.scans[:n])
 			c.scans = c.scans[n:]
 			settled := c.builtAt.Add(settleTime)
-			building := c.producer == nil // the old one may still be ending
+			if up := c.upAt.Add(settleTime); up.After(settled) { // a broker that starts learns only then what is replicated
+				settled = up
+			}
+			building := c.producer == nil || !c.up.Load() // the old one may still be ending
 			c.mu.Unlock()
 			if len(scans) == 0 {
 				break
