@@ -77,6 +77,9 @@ func New(cfg config.Config, opts Options) (*Gateway, error) {
 // Run starts the parts in order, serves until ctx ends, and stops them in reverse, within gateway.stop_timeout. It is called
 // once. Its error says which part could not start, or wraps ErrStopIncomplete.
 func (g *Gateway) Run(ctx context.Context) error {
+	if err := g.prepareDataDir(); err != nil {
+		return fmt.Errorf("gateway: %w", err)
+	}
 	if err := g.life.start(ctx); err != nil {
 		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 			return nil // told to stop while it started, and it has

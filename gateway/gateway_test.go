@@ -14,6 +14,7 @@ import (
 	"github.com/forebay-gateway/forebay/bridge"
 	"github.com/forebay-gateway/forebay/gateway/config"
 	"github.com/forebay-gateway/forebay/gateway/unit"
+	"github.com/forebay-gateway/forebay/spool/vfs"
 )
 
 func TestIdentityIsMadeOnce(t *testing.T) {
@@ -187,5 +188,41 @@ func TestNewRefusesABadConfig(t *testing.T) {
 	c.Gateway.DataDir = ""
 	if _, err := New(c, Options{}); err == nil || !strings.Contains(err.Error(), "gateway.data_dir") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// What is wrong with the directory is said before any port is taken, and nothing is left in it.
+func TestRunTellsOfADirectoryThatItCannotHave(t *testing.T) {
+	f := func(dir, want string) {
+		t.Helper()
+		c := small(t)
+		c.Gateway.DataDir = dir
+		c.Admin.Address = "256.0.0.1:1" // nobody can listen there
+		g, err := New(c, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := g.Run(t.Context()); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "admin") {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f(filepath.Join(file, "data"), "gateway: gateway.data_dir: mkdir")
+
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "spool"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := vfs.OS.Lock(filepath.Join(dir, "spool", "LOCK"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	f(dir, "in use by another process")
+	if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) != 1 {
+		t.Errorf("left behind: %q", left)
 	}
 }

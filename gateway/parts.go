@@ -48,11 +48,7 @@ func (g *Gateway) adminPart(log *slog.Logger) part {
 
 // makeToken makes what tools show to be answered.
 func (g *Gateway) makeToken() (string, error) {
-	dir := g.cfg.Gateway.DataDir
-	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return "", fmt.Errorf("gateway.data_dir: %w", err)
-	}
-	token, err := api.MakeToken(dir)
+	token, err := api.MakeToken(g.cfg.Gateway.DataDir)
 	if err != nil {
 		return "", fmt.Errorf("%s in gateway.data_dir: %w", api.TokenFile, err)
 	}
@@ -81,9 +77,6 @@ func (g *Gateway) spoolPart(log *slog.Logger) part {
 	return part{
 		name: "spool",
 		start: func(context.Context) error {
-			if err := g.prepareDataDir(); err != nil {
-				return err
-			}
 			opened, err := spool.Open(g.cfg.Spool, spool.Options{Logger: log, Registerer: g.reg})
 			if err != nil {
 				return err
@@ -168,11 +161,16 @@ func (g *Gateway) put(set func()) {
 	set()
 }
 
-// prepareDataDir makes the directory and finds the gateway's ID in it. Others on the machine do not read what devices said.
+// prepareDataDir makes the directory and finds the gateway's ID in it. Others on the machine do not read what devices said. It
+// comes before all parts: without a directory of its own a gateway is nothing, and a port that is in use says less about a second
+// one on the same directory.
 func (g *Gateway) prepareDataDir() error {
 	dir := g.cfg.Gateway.DataDir
-	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return fmt.Errorf("gateway.data_dir: %w", err)
+	if err := writable(dir); err != nil {
+		return fmt.Errorf("gateway.data_dir: %w: the user that runs the gateway must be able to write there", err)
+	}
+	if err := spool.Free(g.cfg.Spool.Dir); err != nil {
+		return fmt.Errorf("%w: another gateway runs on this directory: stop that one, or set another gateway.data_dir", err)
 	}
 	id := g.cfg.Gateway.ID
 	if id == "" {
@@ -184,4 +182,16 @@ func (g *Gateway) prepareDataDir() error {
 	}
 	g.put(func() { g.id = id })
 	return nil
+}
+
+// writable makes a directory and sees whether files can be made in it.
+func writable(dir string) error {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, ".writable.*")
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
 }

@@ -77,7 +77,7 @@ func (s *Spool) takeDirectory() error {
 	}
 	lock, err := s.fs.Lock(s.path("LOCK"))
 	if errors.Is(err, vfs.ErrLocked) {
-		return fmt.Errorf("%w: %w: stop that one, or set another spool.dir", ErrInUse, err)
+		return fmt.Errorf("%w: %w: wait for it or stop it, or set another spool.dir", ErrInUse, err)
 	}
 	if err != nil {
 		return err

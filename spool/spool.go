@@ -164,6 +164,18 @@ func Open(cfg Config, opts Options) (*Spool, error) {
 	return s, nil
 }
 
+// Free is nil when nobody has the spool in dir, or there is none. It changes nothing. Its error wraps ErrInUse, and names who.
+func Free(dir string) error {
+	lock, err := vfs.LockShared(filepath.Join(dir, "LOCK"))
+	switch {
+	case errors.Is(err, vfs.ErrLocked):
+		return fmt.Errorf("spool: %w: %w", ErrInUse, err)
+	case err != nil: // there is none; or Open says more
+		return nil
+	}
+	return lock.Close()
+}
+
 func newSpool(cfg Config, opts Options) *Spool {
 	s := &Spool{
 		cfg:           cfg,

@@ -256,7 +256,7 @@ func TestServeRefusesADirectoryInUse(t *testing.T) {
 	first := serveChild(t, dir)
 	first.listeners()
 	second := serveChild(t, dir)
-	if code := second.exit(); code != exitFailed || !strings.Contains(second.output(), "start spool") {
+	if code := second.exit(); code != exitFailed || !strings.Contains(second.output(), "another gateway runs on this directory") {
 		t.Errorf("exit code %d\n%s", code, second.output())
 	}
 	first.signal(syscall.SIGTERM)
