@@ -193,11 +193,16 @@ func TestNewRefusesABadConfig(t *testing.T) {
 
 // What is wrong with the directory is said before any port is taken, and nothing is left in it.
 func TestRunTellsOfADirectoryThatItCannotHave(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
 	f := func(dir, want string) {
 		t.Helper()
 		c := small(t)
 		c.Gateway.DataDir = dir
-		c.Admin.Address = "256.0.0.1:1" // nobody can listen there
+		c.Admin.Address = taken.Addr().String()
 		g, err := New(c, Options{})
 		if err != nil {
 			t.Fatal(err)
