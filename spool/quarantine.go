@@ -246,9 +246,11 @@ func (s *Spool) replaceSegment(f, fresh *segmentFile, before []segmentRange) (co
 		p := st.parts[n]
 		p.mu.Lock()
 		for _, l := range ls {
-			p.addLostLocked(l)
-			st.dropped[dropDamaged].Add(uint64(l.To - l.From))
-			cost.add(st.name, n, l.From, l.To)
+			for _, l := range p.notLostLocked(l.From, l.To) { // the rest was lost when f was saved from a damaged one
+				p.addLostLocked(l)
+				st.dropped[dropDamaged].Add(uint64(l.To - l.From))
+				cost.add(st.name, n, l.From, l.To)
+			}
 		}
 		p.mu.Unlock()
 		st.moveStart(p)

@@ -424,22 +424,11 @@ func (r *recovery) noteHoles() {
 
 // hole remembers and counts as lost what is not known to be gone already.
 func (r *recovery) hole(p *partition, from, to Offset) {
-	for from < to {
-		if l, ok := p.lostAtLocked(from); ok {
-			from = l.To
-			continue
-		}
-		next := to
-		for _, l := range p.lost {
-			if l.From > from {
-				next = min(next, l.From)
-			}
-		}
-		r.lost.add(p.st.name, p.num, from, next)
-		p.addLostLocked(lostRange{From: from, To: next, Reason: GapDamaged})
-		p.st.dropped[dropDamaged].Add(uint64(next - from))
+	for _, l := range p.notLostLocked(from, to) {
+		r.lost.add(p.st.name, p.num, l.From, l.To)
+		p.addLostLocked(l)
+		p.st.dropped[dropDamaged].Add(uint64(l.To - l.From))
 		r.changed = true
-		from = next
 	}
 }
 

@@ -221,3 +221,20 @@ func TestMissingMetaIsToldAndRebuilt(t *testing.T) {
 		mustClose(t, s)
 	}
 }
+
+func TestWhatWasLostBeforeIsNotCountedAgain(t *testing.T) {
+	cfg, path := damagedSegment(t)
+	s := mustOpen(t, cfg, Options{})
+	_, first := wantAccounts(t, s, 1001)
+	mustClose(t, s)
+	flip(t, path, []byte("value 900 "))
+	s = mustOpen(t, cfg, Options{})
+	_, gaps := readAll(t, s, DefaultStream, 0, 0)
+	lost := 0
+	for _, g := range gaps {
+		lost += int(g.To - g.From)
+	}
+	if n := s.Stats().Streams[0].Dropped["damaged"]; lost <= first || int(n) != lost-first {
+		t.Errorf("%d lost, %d before, %d counted", lost, first, n)
+	}
+}

@@ -150,6 +150,25 @@ func (p *partition) lostAtLocked(o Offset) (lostRange, bool) {
 	return lostRange{}, false
 }
 
+// notLostLocked are the parts of [from, to) that are in no lost range yet, as damaged ones.
+func (p *partition) notLostLocked(from, to Offset) (parts []lostRange) {
+	for from < to {
+		if l, ok := p.lostAtLocked(from); ok {
+			from = l.To
+			continue
+		}
+		next := to
+		for _, l := range p.lost {
+			if l.From > from {
+				next = min(next, l.From)
+			}
+		}
+		parts = append(parts, lostRange{From: from, To: next, Reason: GapDamaged})
+		from = next
+	}
+	return parts
+}
+
 const maxLost = 128 // ranges that are remembered by reason; an older one is told as retention
 
 func (p *partition) addLostLocked(l lostRange) {
