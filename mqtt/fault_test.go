@@ -88,6 +88,31 @@ func TestFullSpoolIsToldToVersion5(t *testing.T) {
 	}
 }
 
+// A QoS 0 publish is nobody's any more when its connection ends while it waits for room, and when the spool has failed.
+func TestQoS0ThatIsNotStoredIsCounted(t *testing.T) {
+	srv, log := faulty(t, nil)
+	counted := func(want uint64) {
+		t.Helper()
+		for late := time.Now().Add(10 * time.Second); srv.Stats().Dropped[dropNotStored] != want; time.Sleep(time.Millisecond) {
+			if time.Now().After(late) {
+				t.Fatalf("%d dropped, want %d", srv.Stats().Dropped[dropNotStored], want)
+			}
+		}
+	}
+	block := make(chan struct{})
+	defer close(block)
+	log.set(func() { log.block = block })
+	c := join(t, srv, mqtttest.Connect{ID: "c"})
+	c.SendPublish(mqtttest.Publish{Topic: "t"})
+	c.ExpectNothing(50 * time.Millisecond)
+	join(t, srv, mqtttest.Connect{ID: "c"}) // takes the session over: the first connection ends
+	counted(1)
+	log.set(func() { log.block, log.refuse = nil, refuseRecords(spool.ErrFailed) })
+	c = join(t, srv, mqtttest.Connect{ID: "d"})
+	c.SendPublish(mqtttest.Publish{Topic: "t"})
+	counted(2)
+}
+
 func TestFullSpoolHoldsVersion311(t *testing.T) {
 	srv, log := faulty(t, nil)
 	c := join(t, srv, mqtttest.Connect{ID: "c", Version: 4, Resume: true})

@@ -161,14 +161,14 @@ func (c *conn) publish0(ctx context.Context, rec *spool.Record) bool {
 		e.Done = &inbound{c: c, retain: true, expires: rec.ExpiresAt}
 	}
 	err := c.srv.spool.Append(ctx, e)
-	switch {
-	case err == nil:
+	if err == nil {
 		return true
-	case errors.Is(err, spool.ErrClosed), errors.Is(err, spool.ErrFailed), ctx.Err() != nil:
+	}
+	c.srv.metrics.drop(dropNotStored) // nobody sends it again, whatever the reason
+	if errors.Is(err, spool.ErrClosed) || errors.Is(err, spool.ErrFailed) || ctx.Err() != nil {
 		c.closeFor(err)
 		return false
 	}
-	c.srv.metrics.drop(dropNotStored)
 	return true
 }
 
