@@ -16,7 +16,7 @@ type ackWindow struct {
 	open  int    // publishes of this connection without a final answer: Receive Maximum bounds it (MQTT 5, 4.9)
 	ended bool
 
-	finishing int // PUBRELs whose PUBCOMP waits for the log
+	finishing int // PUBRELs, SUBSCRIBEs and UNSUBSCRIBEs whose answer waits for the log
 }
 
 type ackSlot struct {
@@ -120,13 +120,25 @@ func (w *ackWindow) wait(limit int) {
 	}
 }
 
-// finish counts PUBRELs that are on the way to the log, or back.
+// finish counts packets that are on the way to the log, or back, and are not in slots.
 func (w *ackWindow) finish(by int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.finishing += by
 	if w.cond != nil {
 		w.cond.Broadcast()
+	}
+}
+
+// waitFinished blocks the reader until nothing is counted by finish.
+func (w *ackWindow) waitFinished() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for w.finishing > 0 && !w.ended {
+		if w.cond == nil {
+			w.cond = sync.NewCond(&w.mu)
+		}
+		w.cond.Wait()
 	}
 }
 

@@ -25,6 +25,10 @@ const (
 	linger = 500 * time.Millisecond
 )
 
+// leastFilters is how many topic filters a packet may have at least, whatever max_subscriptions says: a filter may be given
+// again. 1 MiB holds 262,000, which cost 500 bytes each.
+const leastFilters = 1000
+
 // conn is one network connection. Its reader goroutine runs serve; everything else is done by others on what stands here.
 type conn struct {
 	srv    *Server
@@ -67,6 +71,7 @@ func (srv *Server) newConn(lst *listener, nc net.Conn, cancel context.CancelFunc
 	c.dec = wire.NewDecoder(nc, wire.Limits{
 		Connect: uint32(srv.cfg.MaxConnectSize),
 		Packet:  uint32(srv.cfg.MaxPacketSize),
+		Filters: uint32(max(leastFilters, srv.cfg.MaxSubscriptions)),
 	})
 	return c
 }

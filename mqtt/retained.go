@@ -1,6 +1,7 @@
 package mqtt
 
 import (
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -196,6 +197,33 @@ func (r *retainedStore) removeExpired(topic string, now time.Time) {
 type retainedJob struct {
 	sub  *subscription
 	last string // topic that was sent last
+}
+
+// addRetainedLocked adds jobs. A filter has one: if it comes again before it is through, its job begins anew, in its place.
+func (s *session) addRetainedLocked(jobs []retainedJob) {
+	at := make(map[string]int, len(s.retained)+len(jobs))
+	for i := range s.retained {
+		at[s.retained[i].sub.filter] = i
+	}
+	for _, j := range jobs {
+		if i, ok := at[j.sub.filter]; ok {
+			s.retained[i] = j
+			continue
+		}
+		at[j.sub.filter] = len(s.retained)
+		s.retained = append(s.retained, j)
+	}
+}
+
+// dropRetainedLocked forgets the job of a filter.
+func (s *session) dropRetainedLocked(filter string) {
+	if len(s.retained) == 0 {
+		return
+	}
+	s.retained = slices.DeleteFunc(s.retained, func(j retainedJob) bool { return j.sub.filter == filter })
+	if len(s.retained) == 0 {
+		s.retained = nil
+	}
 }
 
 // asGiven is rec with the expiry that its publisher gave. What a stream's ttl and max_ttl make of it binds the record in the

@@ -11,6 +11,7 @@ import (
 // subscribe deals with a SUBSCRIBE. The subscriptions take effect at once; SUBACK follows when they are durable, if the
 // session is, together with the position from which they count.
 func (c *conn) subscribe(p *wire.Subscribe) {
+	c.acks.waitFinished() // one at a time: what waits for the log is bounded by one packet
 	s := c.sess
 	reasons := make([]byte, len(p.Filters))
 	var changes []spool.Change
@@ -54,7 +55,7 @@ func (c *conn) subscribe(p *wire.Subscribe) {
 		c.srv.catchUp.schedule(s)
 	}
 	answer := func() {
-		s.retained = append(s.retained, jobs...)
+		s.addRetainedLocked(jobs)
 		c.suback(p.PacketID, reasons)
 		if len(jobs) > 0 {
 			c.srv.catchUp.schedule(s)
@@ -66,7 +67,9 @@ func (c *conn) subscribe(p *wire.Subscribe) {
 		return
 	}
 	changes = append(changes, s.checkpointLocked()...)
+	c.acks.finish(1)
 	c.srv.writer.put(stateEntry{changes: changes, done: func(_ *spool.Record, err error) {
+		defer c.acks.finish(-1)
 		if err != nil {
 			c.closeFor(err)
 			return
@@ -219,6 +222,7 @@ func (s *session) restoreSubscription(filter string, value []byte) error {
 
 // unsubscribe deals with an UNSUBSCRIBE. Deliveries in flight go on (MQTT 5, 3.10.4-3).
 func (c *conn) unsubscribe(p *wire.Unsubscribe) {
+	c.acks.waitFinished()
 	s := c.sess
 	reasons := make([]byte, len(p.Filters))
 	var changes []spool.Change
@@ -251,7 +255,9 @@ func (c *conn) unsubscribe(p *wire.Unsubscribe) {
 		c.out.wake()
 		return
 	}
+	c.acks.finish(1)
 	c.srv.writer.put(stateEntry{changes: changes, done: func(_ *spool.Record, err error) {
+		defer c.acks.finish(-1)
 		if err != nil {
 			c.closeFor(err)
 			return
@@ -263,6 +269,7 @@ func (c *conn) unsubscribe(p *wire.Unsubscribe) {
 
 func (s *session) removeLocked(sub *subscription) {
 	s.subs.remove(sub.filter)
+	s.dropRetainedLocked(sub.filter)
 	s.matcher = nil
 	s.srv.metrics.subscriptions.Dec()
 	if sub.group == nil {

@@ -13,6 +13,7 @@ import (
 type Limits struct {
 	Connect uint32 // largest CONNECT; small, because nobody is authenticated yet
 	Packet  uint32 // largest packet after the CONNECT: the Maximum Packet Size of the CONNACK
+	Filters uint32 // most topic filters in a packet: each costs far more than its bytes; 0 is no limit
 }
 
 const (
@@ -216,6 +217,13 @@ func (d *Decoder) packet(head byte, n int) (p Packet, err error) {
 	return d.decode(t, body)
 }
 
+func (d *Decoder) maxFilters() int {
+	if d.limits.Filters == 0 {
+		return maxRemaining
+	}
+	return int(d.limits.Filters)
+}
+
 var pingreq = new(Pingreq)
 
 // decode decodes the packets that are not on the hot path. The library is asked for their properties, so a panic is
@@ -237,9 +245,9 @@ func (d *Decoder) decode(t byte, b []byte) (p Packet, err error) {
 	case packets.Puback, packets.Pubrec, packets.Pubrel, packets.Pubcomp:
 		p, fault = decodeAck(t, b, d.version)
 	case packets.Subscribe:
-		p, fault = decodeSubscribe(b, d.version)
+		p, fault = decodeSubscribe(b, d.version, d.maxFilters())
 	case packets.Unsubscribe:
-		p, fault = decodeUnsubscribe(b, d.version)
+		p, fault = decodeUnsubscribe(b, d.version, d.maxFilters())
 	case packets.Disconnect:
 		p, fault = decodeDisconnect(b, d.version)
 	case packets.Auth:

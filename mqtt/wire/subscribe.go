@@ -1,6 +1,10 @@
 package wire
 
-import "github.com/mochi-mqtt/server/v2/packets"
+import (
+	"encoding/binary"
+
+	"github.com/mochi-mqtt/server/v2/packets"
+)
 
 // Subscription options (MQTT 5, 3.8.3.1).
 const (
@@ -11,7 +15,21 @@ const (
 	optionReserved       = 3 << 6
 )
 
-func decodeSubscribe(b []byte, version byte) (*Subscribe, *Error) {
+// countStrings counts the strings, each with size bytes behind it, that fill b, up to one more than limit. What is malformed
+// ends it: who decodes finds that too.
+func countStrings(b []byte, size, limit int) (n int) {
+	for len(b) >= 2 && n <= limit {
+		n++
+		b = b[min(len(b), 2+int(binary.BigEndian.Uint16(b))+size):]
+	}
+	return n
+}
+
+func tooManyFilters() *Error {
+	return &Error{Code: packets.ErrQuotaExceeded, Detail: "too many topic filters in a packet"}
+}
+
+func decodeSubscribe(b []byte, version byte, limit int) (*Subscribe, *Error) {
 	id, off, err := readPacketID(b, 0)
 	if err != nil {
 		return nil, err
@@ -28,6 +46,11 @@ func decodeSubscribe(b []byte, version byte) (*Subscribe, *Error) {
 		}
 		s.User = userProperties(&q)
 	}
+	n := countStrings(b[off:], 1, limit)
+	if n > limit {
+		return nil, tooManyFilters()
+	}
+	s.Filters = make([]Filter, 0, n)
 	for off < len(b) {
 		var f Filter
 		if off, err = f.decode(b, off, version); err != nil {
@@ -78,7 +101,7 @@ func (f *Filter) decode(b []byte, off int, version byte) (next int, err *Error) 
 	return off + 1, nil
 }
 
-func decodeUnsubscribe(b []byte, version byte) (*Unsubscribe, *Error) {
+func decodeUnsubscribe(b []byte, version byte, limit int) (*Unsubscribe, *Error) {
 	id, off, err := readPacketID(b, 0)
 	if err != nil {
 		return nil, err
@@ -92,6 +115,11 @@ func decodeUnsubscribe(b []byte, version byte) (*Unsubscribe, *Error) {
 		off = end
 		u.User = userProperties(&q)
 	}
+	n := countStrings(b[off:], 0, limit)
+	if n > limit {
+		return nil, tooManyFilters()
+	}
+	u.Filters = make([]string, 0, n)
 	for off < len(b) {
 		var name []byte
 		if name, off, err = readString(b, off); err != nil { // MQTT 5, 3.10.3-1

@@ -1,0 +1,110 @@
+package mqtt
+
+import (
+	"encoding/binary"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mochi-mqtt/server/v2/packets"
+
+	"github.com/forebay-gateway/forebay/mqtt/mqtttest"
+)
+
+// filters is the body of a SUBSCRIBE (of an UNSUBSCRIBE without options) with n times the same filter.
+func filters(n int, options bool) []byte {
+	one := "\x00\x01a"
+	if options {
+		one += "\x00"
+	}
+	return append([]byte{0, 1, 0}, strings.Repeat(one, n)...)
+}
+
+func sendBody(c *mqtttest.Client, head byte, body []byte) {
+	c.SendBytes(append(binary.AppendUvarint([]byte{head}, uint64(len(body))), body...))
+}
+
+func TestPacketsWithTooManyFiltersAreRefused(t *testing.T) {
+	srv, _ := faulty(t, nil)
+	f := func(head byte, options bool) {
+		t.Helper()
+		c := join(t, srv, mqtttest.Connect{ID: "c"})
+		sendBody(c, head, filters(1000, options))
+		if pk := c.Next(); len(pk.ReasonCodes) != 1000 {
+			t.Errorf("%d reason codes, want 1000", len(pk.ReasonCodes))
+		}
+		sendBody(c, head, filters(1001, options))
+		c.ExpectDisconnect(packets.ErrQuotaExceeded.Code)
+	}
+	f(packets.Subscribe<<4|2, true)
+	f(packets.Unsubscribe<<4|2, false)
+}
+
+// What a client subscribes to while the log is slow is bounded by one packet: the next one is not looked at.
+func TestSubscribesWaitForTheLogOneByOne(t *testing.T) {
+	srv, log := faulty(t, nil)
+	c := join(t, srv, mqtttest.Connect{ID: "c", Properties: hour})
+	log.set(func() { log.hold = true })
+	for range 50 {
+		sendBody(c, packets.Subscribe<<4|2, filters(1000, true))
+	}
+	appended := func() (n int) {
+		log.mu.Lock()
+		defer log.mu.Unlock()
+		for _, e := range log.queue {
+			n += len(e.Changes)
+		}
+		return n
+	}
+	for appended() == 0 {
+		c.ExpectNothing(time.Millisecond)
+	}
+	c.ExpectNothing(50 * time.Millisecond)
+	srv.writer.mu.Lock()
+	waiting := len(srv.writer.queue)
+	srv.writer.mu.Unlock()
+	if n := appended(); n > 1100 || waiting > 1 {
+		t.Errorf("%d changes appended, %d entries waiting, want those of one packet", n, waiting)
+	}
+	log.set(func() { log.hold = false })
+	for range 50 {
+		c.Expect(packets.Suback)
+	}
+	c.Ping()
+}
+
+// A filter has one search for retained messages, however often it is subscribed to while the client does not read.
+func TestRepeatedSubscribesAreOneSearch(t *testing.T) {
+	srv, _ := faulty(t, nil)
+	pub := join(t, srv, mqtttest.Connect{ID: "pub"})
+	for _, topic := range []string{"a", "b"} {
+		pub.Publish(mqtttest.Publish{Topic: topic, QoS: 1, Retain: true, Payload: "x"})
+	}
+	c := join(t, srv, mqtttest.Connect{ID: "c", Properties: `21 0001`}) // Receive Maximum 1
+	c.Subscribe("a", 1)
+	held := c.Expect(packets.Publish)
+	for range 100 {
+		c.Subscribe("a", 1)
+		c.Subscribe("+", 1)
+	}
+	jobs := func() int {
+		srv.mu.Lock()
+		s := srv.sessions["c"]
+		srv.mu.Unlock()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.retained)
+	}
+	if n := jobs(); n != 2 {
+		t.Errorf("%d searches, want 2", n)
+	}
+	c.Unsubscribe("a")
+	if n := jobs(); n != 1 {
+		t.Errorf("%d searches after UNSUBSCRIBE, want 1", n)
+	}
+	c.Finish(1, held.PacketID)
+	for _, topic := range []string{"a", "b"} {
+		c.Receive(mqtttest.Publish{Topic: topic, QoS: 1, Retain: true, Payload: "x"})
+	}
+	c.Ping()
+}
