@@ -80,6 +80,21 @@ type Config struct {
 	// keeps none.
 	ProtectSessions unit.Duration `yaml:"protect_sessions"`
 
+	// Longest time that a message waits in the spool for a session that is offline or slow. 0: as long as its stream keeps it.
+	MaxBehindTime unit.Duration `yaml:"max_behind_time"`
+
+	// Records that a session may be behind, in all partitions together and whether its filters match them or not. 0 is no
+	// limit.
+	MaxBehindRecords int `yaml:"max_behind_records"`
+
+	// Size of the records that a session may be behind, as above, by the mean size of a record of its stream on disk. 0 is no
+	// limit.
+	MaxBehindSize unit.Bytes `yaml:"max_behind_size"`
+
+	// What becomes of a session that is further behind: drop_oldest (it goes on within the limits, what it has lost is
+	// counted and logged) or end_session (its client is disconnected and begins anew). Share groups always go on.
+	WhenBehind string `yaml:"when_behind"`
+
 	// Levels of a topic or topic filter.
 	MaxTopicLevels int `yaml:"max_topic_levels"`
 
@@ -180,6 +195,7 @@ func DefaultConfig() Config {
 		ProtectSessions:    unit.Duration(24 * time.Hour),
 		TakeOverBurst:      5,
 		TakeOverInterval:   unit.Duration(5 * time.Second),
+		WhenBehind:         behindDropOldest,
 		MaxTopicLevels:     128,
 		MaxSubscriptions:   1000,
 		MaxRetained:        1_000_000,
@@ -242,6 +258,18 @@ func (c Config) Validate() error {
 	}
 	between("take_over_burst", c.TakeOverBurst, 0, 1000)
 	span("take_over_interval", c.TakeOverInterval, 0, time.Minute)
+	if c.MaxBehindTime < 0 {
+		fault("max_behind_time: %v is negative", c.MaxBehindTime)
+	}
+	if c.MaxBehindRecords < 0 {
+		fault("max_behind_records: %d is negative", c.MaxBehindRecords)
+	}
+	if c.MaxBehindSize < 0 {
+		fault("max_behind_size: %v is negative", c.MaxBehindSize)
+	}
+	if c.WhenBehind != behindDropOldest && c.WhenBehind != behindEndSession {
+		fault("when_behind: %q is neither %s nor %s", c.WhenBehind, behindDropOldest, behindEndSession)
+	}
 	between("max_topic_levels", c.MaxTopicLevels, 1, 65535)
 	if c.MaxSubscriptions < 0 {
 		fault("max_subscriptions: %d is negative", c.MaxSubscriptions)

@@ -25,6 +25,7 @@ var (
 )
 
 var (
+	errBehind       = errors.New("session is too far behind")
 	errTakenOver    = errors.New("session taken over")
 	errShuttingDown = errors.New("server shutting down")
 	errWriteTimeout = errors.New("write timeout")

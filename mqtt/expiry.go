@@ -81,6 +81,7 @@ func (srv *Server) janitor(ctx context.Context) {
 		}
 		srv.expire()
 		srv.rescheduleAll()
+		srv.limitBehind()
 		srv.commitLowWater()
 		if n%int(retainedEvery/janitorEvery) == 0 {
 			srv.expireRetained()
@@ -158,26 +159,14 @@ func (srv *Server) rescheduleAll() {
 
 // touchAll asks for a checkpoint of each session and group.
 func (srv *Server) touchAll() {
-	srv.mu.Lock()
-	list := make([]*session, 0, len(srv.sessions))
-	for _, s := range srv.sessions {
-		list = append(list, s)
-	}
-	srv.mu.Unlock()
-	for _, s := range list {
+	for _, s := range srv.allSessions() {
 		s.mu.Lock()
 		if s.conn != nil && s.feed != nil {
 			s.touchLocked()
 		}
 		s.mu.Unlock()
 	}
-	srv.shareMu.Lock()
-	groups := make([]*group, 0, len(srv.groups))
-	for _, g := range srv.groups {
-		groups = append(groups, g)
-	}
-	srv.shareMu.Unlock()
-	for _, g := range groups {
+	for _, g := range srv.allGroups() {
 		g.mu.Lock()
 		if g.indexed {
 			g.touchLocked()

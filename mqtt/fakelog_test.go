@@ -3,6 +3,7 @@ package mqtt
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/forebay-gateway/forebay/spool"
 )
@@ -162,6 +163,19 @@ func (l *fakeLog) Bounds(string, int) (start, end spool.Offset) {
 	defer l.mu.Unlock()
 	return 0, spool.Offset(len(l.records))
 }
+
+func (l *fakeLog) SeekTime(_ string, _ int, t time.Time) (spool.Offset, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range l.records {
+		if l.records[i].ReceivedAt >= t.UnixNano() {
+			return spool.Offset(i), nil
+		}
+	}
+	return spool.Offset(len(l.records)), nil
+}
+
+func (l *fakeLog) RecordSize(string) int64 { return 100 }
 
 func (l *fakeLog) NewReader(_ string, _ int, from spool.Offset) (LogReader, error) {
 	return &fakeReader{l, from}, nil

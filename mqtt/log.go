@@ -2,6 +2,7 @@ package mqtt
 
 import (
 	"context"
+	"time"
 
 	"github.com/forebay-gateway/forebay/spool"
 )
@@ -20,6 +21,13 @@ type Log interface {
 	Streams() []spool.StreamInfo
 	StreamFor(topic string) string
 	Bounds(stream string, partition int) (start, end spool.Offset)
+
+	// SeekTime is the offset of the first record that was received at t or later, the log end when there is none.
+	SeekTime(stream string, partition int, t time.Time) (spool.Offset, error)
+
+	// RecordSize is the mean size of a record of the stream on disk, 0 when there is none.
+	RecordSize(stream string) int64
+
 	NewReader(stream string, partition int, from spool.Offset) (LogReader, error)
 
 	// OpenCursor opens or makes a durable cursor of one stream.
@@ -49,6 +57,22 @@ type spoolLog struct{ *spool.Spool }
 
 // SpoolLog returns s as the engine's log.
 func SpoolLog(s *spool.Spool) Log { return spoolLog{s} }
+
+func (l spoolLog) RecordSize(stream string) int64 {
+	for _, st := range l.Stats().Streams {
+		if st.Name != stream {
+			continue
+		}
+		records := int64(0)
+		for _, p := range st.Partitions {
+			records += int64(p.Records)
+		}
+		if records > 0 {
+			return st.Bytes / records
+		}
+	}
+	return 0
+}
 
 func (l spoolLog) OpenCursor(name, stream string, o spool.CursorOptions) (LogCursor, error) {
 	c, err := l.Spool.OpenCursor(name, stream, o)

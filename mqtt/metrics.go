@@ -43,6 +43,8 @@ type metrics struct {
 	closes        *prometheus.CounterVec
 	fellBehind    prometheus.Counter
 	gapRecords    prometheus.Counter
+	tooFar        [3]prometheus.Counter // by behindReasons
+	skipped       [3]prometheus.Counter
 	held          prometheus.Counter
 	wills         prometheus.Counter
 	writeTimeouts prometheus.Counter
@@ -109,6 +111,11 @@ func newMetrics(srv *Server, reg prometheus.Registerer) (*metrics, error) {
 	m.closes = vec("closed_total", "Connections closed by the gateway, by reason code.", "reason")
 	m.fellBehind = counter("fell_behind_total", "Times that a subscriber left the live tail to be served from the spool.")
 	m.gapRecords = counter("gap_records_total", "Offsets that were gone from the spool before a subscriber had read them.")
+	tooFar := vec("sessions_too_far_behind_total", "Times that a session or share group was further behind than allowed, by limit.", "reason")
+	skipped := vec("skipped_records_total", "Records that a session or share group lost because it was too far behind, by limit.", "reason")
+	for i, r := range behindReasons {
+		m.tooFar[i], m.skipped[i] = tooFar.WithLabelValues(r), skipped.WithLabelValues(r)
+	}
 	m.held = counter("held_total", "Publishes of MQTT 3.1.1 clients that waited for room in the spool.")
 	m.wills = counter("wills_total", "Wills published.")
 	m.writeTimeouts = counter("write_timeouts_total", "Connections closed because the client did not read.")
@@ -165,8 +172,25 @@ func (m *metrics) closed(reason byte) {
 	m.closes.WithLabelValues(fmt.Sprintf("0x%02X", reason)).Inc()
 }
 
+// overBehind counts what is above the limits of a session.
+func (m *metrics) overBehind(over [3]uint64, skipped bool) {
+	for i, n := range over {
+		if n == 0 {
+			continue
+		}
+		m.tooFar[i].Inc()
+		if skipped {
+			m.skipped[i].Add(float64(n))
+		}
+	}
+}
+
 func (m *metrics) stats() Stats {
-	st := Stats{Dropped: make(map[string]uint64)}
+	st := Stats{Dropped: make(map[string]uint64), Skipped: make(map[string]uint64)}
+	for i, r := range behindReasons {
+		st.Skipped[r] = value(m.skipped[i])
+	}
+	st.Gaps = value(m.gapRecords)
 	for q := range st.Received {
 		st.Received[q] = value(m.received[q])
 		st.Sent[q] = value(m.sent[q])

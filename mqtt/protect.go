@@ -33,12 +33,7 @@ func (srv *Server) commitLowWater() {
 	low := srv.lanes.ends() // before the sessions: a session that is made meanwhile begins above it
 	atMost := func(i int, off spool.Offset) { low[i] = min(low[i], off) }
 
-	srv.mu.Lock()
-	sessions := make([]*session, 0, len(srv.sessions))
-	for _, s := range srv.sessions {
-		sessions = append(sessions, s)
-	}
-	srv.mu.Unlock()
+	sessions := srv.allSessions()
 	limit := srv.now().UnixNano() - int64(srv.cfg.ProtectSessions.Std())
 	for _, s := range sessions {
 		s.mu.Lock()
@@ -54,13 +49,7 @@ func (srv *Server) commitLowWater() {
 		}
 		s.mu.Unlock()
 	}
-	srv.shareMu.Lock()
-	groups := make([]*group, 0, len(srv.groups))
-	for _, g := range srv.groups {
-		groups = append(groups, g)
-	}
-	srv.shareMu.Unlock()
-	for _, g := range groups {
+	for _, g := range srv.allGroups() {
 		g.mu.Lock()
 		if g.feed != nil && !g.gone && (g.online.Load() > 0 || g.offlineSince > limit) {
 			for i := range low {

@@ -55,7 +55,7 @@ func reasonOf(err error) byte {
 		return reasonSuccess
 	case errors.As(err, &we):
 		return we.Code.Code
-	case errors.Is(err, spool.ErrFull), errors.Is(err, ErrQuotaExceeded):
+	case errors.Is(err, spool.ErrFull), errors.Is(err, ErrQuotaExceeded), errors.Is(err, errBehind):
 		return reasonQuotaExceeded
 	case errors.Is(err, spool.ErrTooLarge), errors.Is(err, spool.ErrInvalid):
 		return reasonImplementation // it never fits: the publisher must not try again; 0x95 is not for a PUBACK

@@ -277,6 +277,8 @@ type Stats struct {
 	Sent          [3]uint64
 	Acknowledged  [3]uint64 // deliveries that clients acknowledged; QoS 1 and 2
 	Dropped       map[string]uint64
+	Skipped       map[string]uint64 // records that sessions lost because they were too far behind, by limit
+	Gaps          uint64            // records that were gone from the spool before a subscriber had read them
 }
 
 // Stats returns a snapshot.

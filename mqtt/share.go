@@ -34,6 +34,7 @@ type group struct {
 	orphans      []place
 	again        map[place]struct{} // after a restart: QoS 2 deliveries that members have, and that were above the position
 	indexed      bool
+	cutLogged    int64 // as that of a session
 	offlineSince int64 // Unix time in nanoseconds, as that of a session
 	durable      bool
 	dirty        bool
