@@ -106,8 +106,7 @@ func (j *Journal) own(f surveyed) *file {
 }
 
 // prove makes the frames durable that nothing proves yet: they are copied to a fresh file, which becomes the active one,
-// with their LSNs. If there is no room for that, the file that holds them is synced, which is as good unless an earlier
-// sync of the file has failed.
+// with their LSNs. If there is no room for that, they are written again where they are, and synced.
 func (j *Journal) prove(s *survey) {
 	j.wmu.Lock()
 	defer j.wmu.Unlock()
@@ -132,11 +131,28 @@ func (j *Journal) syncInPlace(from, to LSN) {
 		if r.last < from || r.from > to {
 			continue
 		}
-		if err := r.file.Datasync(); err != nil {
+		if err := again(r.file, r.end); err != nil {
 			// What was read can still be applied elsewhere; nothing more is accepted.
 			_ = j.fail(fmt.Errorf("sync %s: %w", r.file.name, err))
 		}
 	}
+}
+
+// again writes the first end bytes of f once more and syncs them. A sync alone proves nothing: an earlier one may have failed,
+// before the restart, and the system then takes the pages for clean although they never reached the disk. The bytes are the
+// same, so that a power cut in between leaves what was there.
+func again(f *file, end int64) error {
+	b := make([]byte, min(end, windowSize))
+	for off := int64(0); off < end; off += int64(len(b)) {
+		b = b[:min(int64(len(b)), end-off)]
+		if _, err := f.ReadAt(b, off); err != nil {
+			return err
+		}
+		if err := writeAll(f, b, off); err != nil {
+			return err
+		}
+	}
+	return f.Datasync()
 }
 
 func (j *Journal) copyTail(from, last LSN) error {
