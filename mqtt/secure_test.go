@@ -337,16 +337,19 @@ func TestRotationUnderLiveConnections(t *testing.T) {
 		c := s.dial(listener, s.config(device))
 		c.Connect(mqtttest.Connect{ID: fmt.Sprint("live", i)})
 		topic := fmt.Sprint("rotation/", i)
-		c.Subscribe(topic, 1)
+		sub := s.dial(listener, s.config(device))
+		sub.Connect(mqtttest.Connect{ID: fmt.Sprint("sub", i)})
+		sub.Subscribe(topic, 1)
 		work.Go(func() {
 			for {
 				select {
 				case <-stop:
 					c.Ping()
+					sub.Ping()
 					return
 				default:
 					c.Publish(mqtttest.Publish{Topic: topic, QoS: 1, Payload: "x"})
-					c.Receive(mqtttest.Publish{Topic: topic, QoS: 1, Payload: "x"})
+					sub.Receive(mqtttest.Publish{Topic: topic, QoS: 1, Payload: "x"})
 				}
 			}
 		})

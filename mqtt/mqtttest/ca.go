@@ -88,15 +88,33 @@ func (ca *CA) Pool() *x509.CertPool {
 // PEM is the certificate of the CA as its file.
 func (ca *CA) PEM() []byte { return encode("CERTIFICATE", ca.Cert.Raw) }
 
+// Intermediate makes a CA below this one.
+func (ca *CA) Intermediate(name string) *CA {
+	ca.t.Helper()
+	cert := ca.Issue(name, func(c *x509.Certificate) {
+		c.IsCA, c.BasicConstraintsValid, c.KeyUsage = true, true, x509.KeyUsageCertSign|x509.KeyUsageCRLSign
+	})
+	return &CA{Cert: cert.Leaf, t: ca.t, key: cert.PrivateKey.(*ecdsa.PrivateKey), serial: 1}
+}
+
 // Revoke returns a revocation list that names certs, as its file. It is good for d.
 func (ca *CA) Revoke(d time.Duration, certs ...tls.Certificate) []byte {
 	ca.t.Helper()
+	return ca.List(func(list *x509.RevocationList) {
+		list.NextUpdate = time.Now().Add(d)
+		for _, c := range certs {
+			list.RevokedCertificateEntries = append(list.RevokedCertificateEntries,
+				x509.RevocationListEntry{SerialNumber: c.Leaf.SerialNumber, RevocationTime: time.Now().Add(-time.Minute)})
+		}
+	})
+}
+
+// List returns a revocation list that is empty but for what change does, as its file.
+func (ca *CA) List(change func(*x509.RevocationList)) []byte {
+	ca.t.Helper()
 	ca.serial++
-	list := &x509.RevocationList{Number: big.NewInt(ca.serial), ThisUpdate: time.Now().Add(-time.Hour), NextUpdate: time.Now().Add(d)}
-	for _, c := range certs {
-		list.RevokedCertificateEntries = append(list.RevokedCertificateEntries,
-			x509.RevocationListEntry{SerialNumber: c.Leaf.SerialNumber, RevocationTime: time.Now().Add(-time.Minute)})
-	}
+	list := &x509.RevocationList{Number: big.NewInt(ca.serial), ThisUpdate: time.Now().Add(-time.Hour), NextUpdate: time.Now().Add(time.Hour)}
+	change(list)
 	der, err := x509.CreateRevocationList(rand.Reader, list, ca.Cert, ca.key)
 	if err != nil {
 		ca.t.Fatal(err)

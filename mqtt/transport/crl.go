@@ -102,36 +102,35 @@ func signerOf(crl *x509.RevocationList, cas []*x509.Certificate) (*x509.Certific
 	return nil, fmt.Errorf("is of %s, which is not in client_ca_file", crl.Issuer)
 }
 
-// check verifies that nothing in chain is revoked. The chain ends with a root, which no list can revoke.
-func (r *revocations) check(chain []*x509.Certificate, now time.Time, acceptExpired bool) error {
-	for i := 0; i+1 < len(chain); i++ {
-		l := r.lists[issuerOf(chain[i+1])]
-		if l == nil {
-			if i == 0 {
-				return fmt.Errorf("%w (%s)", ErrNoRevocationList, chain[1].Subject)
+// names is an error when a list names a certificate of any chain. Of several chains one may leave a revoked CA out, because that
+// is in client_ca_file itself: its revocation counts all the same. The root of a chain is nobody's to revoke.
+func (r *revocations) names(chains [][]*x509.Certificate) error {
+	for _, chain := range chains {
+		for i := 0; i+1 < len(chain); i++ {
+			l := r.lists[issuerOf(chain[i+1])]
+			if l == nil {
+				continue
 			}
-			continue // of a CA between: a list is looked at when there is one
-		}
-		if _, found := l.serials[string(chain[i].SerialNumber.Bytes())]; found {
-			return fmt.Errorf("%w (%s, serial %x)", ErrRevoked, chain[i].Subject, chain[i].SerialNumber)
-		}
-		if l.expired(now) && !acceptExpired {
-			return fmt.Errorf("%w (%s)", ErrRevocationListExpired, chain[i+1].Subject)
+			if _, found := l.serials[string(chain[i].SerialNumber.Bytes())]; found {
+				return fmt.Errorf("%w (%s, serial %x)", ErrRevoked, chain[i].Subject, chain[i].SerialNumber)
+			}
 		}
 	}
 	return nil
 }
 
-// names reports whether a list names a certificate of the chain.
-func (r *revocations) names(chain []*x509.Certificate) bool {
-	for i := 0; i+1 < len(chain); i++ {
-		if l := r.lists[issuerOf(chain[i+1])]; l != nil {
-			if _, found := l.serials[string(chain[i].SerialNumber.Bytes())]; found {
-				return true
-			}
+// cover verifies that there are lists to say so: one of the issuer, and none that is too old to know.
+func (r *revocations) cover(chain []*x509.Certificate, now time.Time, acceptExpired bool) error {
+	for i := 1; i < len(chain); i++ {
+		l := r.lists[issuerOf(chain[i])]
+		if l == nil && i == 1 { // of CAs further up a list is looked at when there is one
+			return fmt.Errorf("%w (%s)", ErrNoRevocationList, chain[i].Subject)
+		}
+		if l != nil && l.expired(now) && !acceptExpired {
+			return fmt.Errorf("%w (%s)", ErrRevocationListExpired, chain[i].Subject)
 		}
 	}
-	return false
+	return nil
 }
 
 // next is when the first of the lists expires; zero is never.

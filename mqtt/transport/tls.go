@@ -158,9 +158,12 @@ func (t *TLS) verify(tr *trust, cs tls.ConnectionState) error {
 	if tr.crls == nil {
 		return nil
 	}
+	if err := tr.crls.names(chains); err != nil {
+		return err
+	}
 	var err error
 	for _, chain := range chains {
-		if err = tr.crls.check(chain, t.opts.Now(), t.cfg.CRLExpired == ExpiredAccept); err == nil {
+		if err = tr.crls.cover(chain, t.opts.Now(), t.cfg.CRLExpired == ExpiredAccept); err == nil {
 			return nil
 		}
 	}
@@ -183,12 +186,7 @@ func (t *TLS) Revoked(cs tls.ConnectionState) bool {
 	if tr == nil || tr.crls == nil {
 		return false
 	}
-	for _, chain := range cs.VerifiedChains {
-		if !tr.crls.names(chain) {
-			return false
-		}
-	}
-	return len(cs.VerifiedChains) > 0
+	return tr.crls.names(cs.VerifiedChains) != nil
 }
 
 // tell warns of what works and should not stay so.
