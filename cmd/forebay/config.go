@@ -27,10 +27,11 @@ func newConfig() *cobra.Command {
 
 // checked is the JSON result of config check.
 type checked struct {
-	File   string         `json:"file"`
-	OK     bool           `json:"ok"`
-	Faults config.Faults  `json:"faults"`
-	Config map[string]any `json:"config,omitempty"`
+	File     string         `json:"file"`
+	OK       bool           `json:"ok"`
+	Faults   config.Faults  `json:"faults"`
+	Warnings []string       `json:"warnings"` // allowed, and seldom meant
+	Config   map[string]any `json:"config,omitempty"`
 }
 
 func newConfigCheck() *cobra.Command {
@@ -38,7 +39,8 @@ func newConfigCheck() *cobra.Command {
 		Use:   "check [FILE]",
 		Short: "Say everything that is wrong with a configuration",
 		Long: `Say everything that is wrong with a configuration, as serve would see it: with the environment and flags. Nothing is started
-and no address or directory is touched. Exits with 0 when nothing is wrong, with 1 when something is.`,
+and no address or directory is touched. Exits with 0 when nothing is wrong, with 1 when something is. What is allowed and seldom meant
+is a warning, which serve writes to its log too.`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	flags, out := config.AddFlags(cmd.Flags()), addOutput(cmd)
@@ -61,6 +63,9 @@ and no address or directory is touched. Exits with 0 when nothing is wrong, with
 		if wrong {
 			return &askedError{err: told(flags.Path(), faults), code: exitFailed}
 		}
+		for _, w := range loaded.Config.Warnings() {
+			fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", w)
+		}
 		if *show {
 			return loaded.Print(cmd.OutOrStdout())
 		}
@@ -74,6 +79,10 @@ func checkedJSON(w io.Writer, file string, loaded *config.Loaded, faults config.
 	result := checked{File: file, OK: len(faults) == 0, Faults: faults}
 	if result.Faults == nil {
 		result.Faults = config.Faults{} // [] and not null
+	}
+	result.Warnings = []string{}
+	if loaded != nil {
+		result.Warnings = append(result.Warnings, loaded.Config.Warnings()...)
 	}
 	if loaded != nil && show {
 		result.Config = loaded.Values()

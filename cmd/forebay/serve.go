@@ -38,6 +38,9 @@ deadline; 130 or 143 ended by a second signal.`,
 			return faulty(err)
 		}
 		log := gateway.NewLogger(loaded.Config.Log, cmd.ErrOrStderr())
+		for _, w := range loaded.Config.Warnings() {
+			log.Warn("configuration", "warning", w)
+		}
 		ctx, release := untilSignal(cmd.Context(), log)
 		defer release()
 		return logged(log, serve(ctx, loaded.Config, log))

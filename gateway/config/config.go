@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/forebay-gateway/forebay/bridge"
@@ -88,6 +90,7 @@ func (c Config) Validate() error {
 		below("bridge", c.Bridge.Validate()),
 		c.validateStreams(),
 		c.validateAddresses(),
+		c.validatePaths(),
 	)
 }
 
@@ -146,6 +149,12 @@ func (c Config) validateAddresses() error {
 	var errs []error
 	seen := map[string]string{}
 	for _, l := range all {
+		if _, port, err := net.SplitHostPort(l.address); err == nil && strings.HasPrefix(l.key, "mqtt.") { // the others have said so
+			if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %q is not a port: want 0 to 65535", l.key, port))
+				continue
+			}
+		}
 		if strings.HasSuffix(l.address, ":0") {
 			continue // each takes a free port of its own
 		}
@@ -154,6 +163,19 @@ func (c Config) validateAddresses() error {
 			continue
 		}
 		seen[l.address] = l.key
+	}
+	return errors.Join(errs...)
+}
+
+// validatePaths refuses what only a shell understands: it would make a directory with that name.
+func (c Config) validatePaths() error {
+	var errs []error
+	for _, p := range []struct{ key, path string }{
+		{"gateway.data_dir", c.Gateway.DataDir}, {"spool.dir", c.Spool.Dir}, {"bridge.embedded.dir", c.Bridge.Embedded.Dir},
+	} {
+		if p.path == "~" || strings.HasPrefix(p.path, "~/") {
+			errs = append(errs, fmt.Errorf("%s: ~ is not expanded: write out the path instead of %s", p.key, p.path))
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -59,6 +59,9 @@ func ParseBytes(s string) (Bytes, error) {
 		return 0, fmt.Errorf("%q has no unit: want %s", s, BytesAllowed)
 	}
 	size, ok := byteUnits[strings.ToLower(unit)]
+	if len(unit) == 2 && unit[0] < 'a' && unit[1] == 'b' { // elsewhere that is bits
+		return 0, fmt.Errorf("%q: %s may be bits: write %sB or %siB", s, unit, unit[:1], unit[:1])
+	}
 	if !ok {
 		return 0, fmt.Errorf("%q has the unknown unit %q: want B, KiB, MiB, GiB, TiB, PiB, kB, MB, GB, TB or PB", s, unit)
 	}

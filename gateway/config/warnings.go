@@ -1,0 +1,75 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/forebay-gateway/forebay/mqtt"
+)
+
+// Warnings are what is allowed and seldom meant, each starting with the path of a key.
+func (c Config) Warnings() []string {
+	var out []string
+	warn := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	if len(c.MQTT.Listeners) == 0 {
+		warn("mqtt.listeners: is empty: no device can connect")
+	}
+	for i, l := range c.MQTT.Listeners {
+		if l.Type != mqtt.ListenerUnix && len(l.Auth.Methods) == 0 && len(c.MQTT.Auth.Methods) == 0 && !onlyHere(l.Address) {
+			warn("mqtt.listeners[%d].address: other machines reach %s, and everybody there may connect, publish and subscribe: set mqtt.auth.methods",
+				i, l.Address)
+		}
+	}
+	if len(c.Bridge.Routes) == 0 {
+		warn("bridge.routes: is empty: nothing goes to Kafka")
+	}
+	type taken struct{ key, filter string }
+	var before []taken
+	for i, st := range c.Spool.Streams {
+		var own []taken
+		for j, f := range st.Filters {
+			key := fmt.Sprintf("spool.streams[%d].filters[%d]", i, j)
+			for _, b := range before {
+				if covers(b.filter, f) {
+					warn("%s: %q gets nothing: %s (%q) comes first and takes all of it", key, f, b.key, b.filter)
+					break
+				}
+			}
+			own = append(own, taken{key, f})
+		}
+		before = append(before, own...)
+	}
+	return out
+}
+
+// onlyHere reports whether only this machine reaches an address.
+func onlyHere(address string) bool {
+	host, _, _ := net.SplitHostPort(address)
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// covers reports whether every topic that matches filter b matches filter a.
+func covers(a, b string) bool {
+	if strings.HasPrefix(b, "$") && (a[:1] == "#" || a[:1] == "+") {
+		return false // MQTT 5, 4.7.2
+	}
+	for {
+		al, arest, amore := strings.Cut(a, "/")
+		bl, brest, bmore := strings.Cut(b, "/")
+		switch {
+		case al == "#":
+			return true
+		case bl == "#", al != "+" && al != bl:
+			return false
+		case !amore && !bmore:
+			return true
+		case !bmore:
+			return arest == "#" // which includes the parent level
+		case !amore:
+			return false
+		}
+		a, b = arest, brest
+	}
+}
