@@ -78,6 +78,9 @@ func (c *conn) greet(ctx context.Context, p *wire.Connect) (ack *wire.Connack, r
 		p.ClientID = assignClientID()
 		pr.AssignedClientID = p.ClientID
 	}
+	if len(p.ClientID) > maxClientID {
+		return nil, reasonClientIDInvalid, "client ID is too long"
+	}
 	last, err := c.enter(ctx, p)
 	if err != nil {
 		c.end0(fmt.Errorf("refused: %w", err)) // the client is not told as much
@@ -95,6 +98,8 @@ func (c *conn) greet(ctx context.Context, p *wire.Connect) (ack *wire.Connack, r
 		switch {
 		case c.srv.tooDeep(w.Topic):
 			return nil, errTopicDepth.Code.Code, "will: " + errTopicDepth.Detail
+		case w.Retain && len(w.Topic) > spool.MaxKey:
+			return nil, errTopicLength.Code.Code, "will: " + errTopicLength.Detail
 		case reserved(w.Topic):
 			return nil, errTopicName.Code.Code, "will: " + errTopicName.Detail
 		case !w.PayloadFormatValid():
@@ -131,6 +136,10 @@ func (c *conn) greet(ctx context.Context, p *wire.Connect) (ack *wire.Connack, r
 	pr.SharedSubAvailable, pr.SharedSubAvailableFlag = 1, true
 	return ack, reasonSuccess, ""
 }
+
+// maxClientID is the longest client ID. Each packet identifier and filter that is kept has it in its key, of spool.MaxKey
+// at most.
+const maxClientID = 8 << 10
 
 func assignClientID() string {
 	var b [12]byte

@@ -209,11 +209,12 @@ func (s *session) promise(fl flight) {
 	s.srv.writer.put(stateEntry{
 		changes: []spool.Change{s.outboundChange(&fl, false)},
 		done: func(_ *spool.Record, err error) {
-			if err != nil {
-				return // the log has failed: the connection is closed for that
-			}
 			s.mu.Lock()
 			defer s.mu.Unlock()
+			if err != nil {
+				s.brokenLocked(&fl, err)
+				return
+			}
 			for i := range s.held.len() {
 				if h := s.held.at(i); h.pid == fl.pid {
 					h.ready = true
@@ -224,6 +225,17 @@ func (s *session) promise(fl flight) {
 			s.promisedLocked(&fl)
 		},
 	})
+}
+
+// brokenLocked is for a delivery whose state the log has not taken: it is sent again on the next connection.
+func (s *session) brokenLocked(was *flight, err error) {
+	fl := s.flights.find(was.pid)
+	if fl != nil && fl.off == was.off && fl.lane == was.lane && (fl.state == flightPending || fl.state == flightReceived) {
+		s.flights.set(fl, flightSent)
+	}
+	if s.conn != nil {
+		s.conn.closeFor(err)
+	}
 }
 
 // sendHeldLocked sends the held deliveries up to the first that is not ready.
@@ -348,11 +360,12 @@ func (s *session) release(fl flight) {
 	s.srv.writer.put(stateEntry{
 		changes: []spool.Change{s.outboundChange(&fl, true)},
 		done: func(_ *spool.Record, err error) {
-			if err != nil {
-				return
-			}
 			s.mu.Lock()
 			defer s.mu.Unlock()
+			if err != nil {
+				s.brokenLocked(&fl, err)
+				return
+			}
 			f := s.flights.find(fl.pid)
 			if f == nil || f.state != flightReceived {
 				return

@@ -55,6 +55,7 @@ func (c *conn) admit() bool {
 var (
 	errTopicName     = &wire.Error{Code: packets.ErrTopicNameInvalid, Detail: "topic name is reserved", Version: wire.Version5}
 	errTopicDepth    = &wire.Error{Code: packets.ErrTopicNameInvalid, Detail: "topic name has too many levels", Version: wire.Version5}
+	errTopicLength   = &wire.Error{Code: packets.ErrTopicNameInvalid, Detail: "topic name is too long for a retained message", Version: wire.Version5}
 	errPayloadFormat = &wire.Error{Code: packets.ErrPayloadFormatInvalid, Detail: "payload is not UTF-8", Version: wire.Version5}
 )
 
@@ -64,6 +65,9 @@ func (c *conn) check(p *wire.Publish) error {
 	}
 	if c.srv.tooDeep(p.Topic) {
 		return errTopicDepth
+	}
+	if p.Retain && len(p.Topic) > spool.MaxKey {
+		return errTopicLength
 	}
 	if !p.PayloadFormatValid() {
 		return errPayloadFormat

@@ -112,7 +112,7 @@ func (srv *Server) restore() error {
 	}
 	srv.restoreSessions()
 	if len(stray) > 0 {
-		srv.writer.put(stateEntry{changes: stray})
+		srv.writer.putAll(stray, nil)
 	}
 	return nil
 }

@@ -239,7 +239,7 @@ func (s *session) endLocked() {
 	}
 	s.srv.metrics.subscriptions.Sub(float64(s.subs.len()))
 	if s.durable {
-		s.srv.writer.put(stateEntry{changes: s.eraseLocked()})
+		s.srv.writer.putAll(s.eraseLocked(), nil) // the session itself first: what is left by a crash is stray
 	}
 	s.subs, s.matcher = subscriptions{}, nil
 	s.srv.catchUp.schedule(s) // closes what it read with

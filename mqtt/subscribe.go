@@ -68,7 +68,7 @@ func (c *conn) subscribe(p *wire.Subscribe) {
 	}
 	changes = append(changes, s.checkpointLocked()...)
 	c.acks.finish(1)
-	c.srv.writer.put(stateEntry{changes: changes, done: func(_ *spool.Record, err error) {
+	c.srv.writer.putAll(changes, func(_ *spool.Record, err error) {
 		defer c.acks.finish(-1)
 		if err != nil {
 			c.closeFor(err)
@@ -80,13 +80,13 @@ func (c *conn) subscribe(p *wire.Subscribe) {
 			answer()
 			c.srv.flushAfterGroup(c)
 		}
-	}})
+	})
 }
 
 // maySubscribe returns the granted QoS or the reason for a refusal.
 func (c *conn) maySubscribe(f *wire.Filter) byte {
 	s := c.sess
-	if c.srv.tooDeep(f.Topic) {
+	if c.srv.tooDeep(f.Topic) || len(filterKey(s.id, f.Filter)) > spool.MaxKey {
 		return reasonFilterInvalid
 	}
 	if err := c.maySubscribeTo(f.Filter, f.QoS); err != nil {
@@ -256,7 +256,7 @@ func (c *conn) unsubscribe(p *wire.Unsubscribe) {
 		return
 	}
 	c.acks.finish(1)
-	c.srv.writer.put(stateEntry{changes: changes, done: func(_ *spool.Record, err error) {
+	c.srv.writer.putAll(changes, func(_ *spool.Record, err error) {
 		defer c.acks.finish(-1)
 		if err != nil {
 			c.closeFor(err)
@@ -264,7 +264,7 @@ func (c *conn) unsubscribe(p *wire.Unsubscribe) {
 		}
 		c.unsuback(p.PacketID, reasons)
 		c.srv.flushAfterGroup(c)
-	}})
+	})
 }
 
 func (s *session) removeLocked(sub *subscription) {

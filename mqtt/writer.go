@@ -54,6 +54,21 @@ func (w *stateWriter) put(e stateEntry) {
 	}
 }
 
+// putAll queues changes that need not be one group: in entries that fit the log, whatever a client has made of them. done
+// is told of the last.
+func (w *stateWriter) putAll(changes []spool.Change, done func(rec *spool.Record, err error)) {
+	first, size := 0, 0
+	for i := range changes {
+		if size += changeSize(&changes[i]); size >= joinedBytes && i+1 < len(changes) {
+			w.put(stateEntry{changes: changes[first : i+1 : i+1]})
+			first, size = i+1, 0
+		}
+	}
+	w.put(stateEntry{changes: changes[first:], done: done})
+}
+
+func changeSize(c *spool.Change) int { return len(c.Key) + len(c.Value) }
+
 // The entries of one append are joined up to this many bytes of values: fewer, larger entries cost the log less.
 const joinedBytes = 128 << 10
 
@@ -66,12 +81,19 @@ func (w *stateWriter) run(ctx context.Context) {
 		case <-w.wake:
 		}
 		for batch := w.takeQueue(); len(batch) > 0; batch = w.takeQueue() {
+			alone := 0 // entries that are appended one by one
 			for len(batch) > 0 {
 				n := joinable(batch)
+				if alone > 0 {
+					n, alone = 1, alone-1
+				}
 				err := w.append(ctx, batch[:n])
 				switch {
 				case err == nil:
-				case final(err): // it concerns these entries; others may pass
+				case final(err) && n > 1: // one of them is to blame, and they are of different clients
+					alone = n
+					continue
+				case final(err): // it concerns this entry; others may pass
 					w.finish(batch[:n], err)
 				default:
 					w.finish(batch, err)
@@ -91,8 +113,8 @@ func joinable(batch []stateEntry) int {
 	}
 	n := 0
 	for size := 0; n < len(batch) && batch[n].rec == nil && size < joinedBytes; n++ {
-		for _, c := range batch[n].changes {
-			size += len(c.Key) + len(c.Value)
+		for i := range batch[n].changes {
+			size += changeSize(&batch[n].changes[i])
 		}
 	}
 	return n
