@@ -92,7 +92,7 @@ func checkChange(c *Change) error {
 	if c.Space == "" || strings.HasPrefix(c.Space, ownSpaces) || len(c.Space) > maxSpace {
 		return fmt.Errorf("spool: append: change in space %q: %w", c.Space, ErrInvalid)
 	}
-	if c.Key == "" || len(c.Key) > maxKey {
+	if c.Key == "" || len(c.Key) > MaxKey {
 		return fmt.Errorf("spool: append: change in space %q: key of %d bytes: %w", c.Space, len(c.Key), ErrInvalid)
 	}
 	return nil
@@ -101,8 +101,10 @@ func checkChange(c *Change) error {
 const (
 	ownSpaces = "\x00" // first byte of the spaces that the spool uses itself
 	maxSpace  = 64
-	maxKey    = 32 << 10 // bbolt's limit is 32 768; client IDs and topics reach 64 KiB in theory: such a key is refused
 )
+
+// MaxKey is the longest key of a Change: bbolt's limit. Client IDs and topics reach 64 KiB in theory; such a key is refused.
+const MaxKey = 32 << 10
 
 // admitLocked waits until there is room for cost bytes. drop tells that the record is to be left out.
 func (s *Spool) admitLocked(ctx context.Context, st *stream, cost int64) (drop bool, err error) {

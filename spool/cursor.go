@@ -83,7 +83,7 @@ func newCursorSet(s *Spool) *cursorSet {
 // OpenCursor opens or makes a cursor, and waits until a new one is durable. Opening it again gives the same one; Protect
 // is taken from the latest call. A cursor belongs to one stream.
 func (s *Spool) OpenCursor(name, stream string, o CursorOptions) (*Cursor, error) {
-	if name == "" || len(name) > maxKey {
+	if name == "" || len(name) > MaxKey {
 		return nil, fmt.Errorf("spool: open cursor: name of %d bytes: %w", len(name), ErrInvalid)
 	}
 	st := s.byName[stream]
