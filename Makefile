@@ -8,7 +8,7 @@ FUZZTIME ?= 20s
 ARGS    ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test race lint fuzz crash test-kafka test-clients bench generate clean
+.PHONY: help build demo test race lint fuzz crash test-kafka test-clients bench bench-mqtt bench-kafka generate clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,16 @@ test-clients: ## foreign MQTT clients and kcat against the real binary (needs mo
 
 bench: ## the spool beside the disk's limit and other logs, figures beside their targets (ARGS="-quick", "-only loads", "-json")
 	cd spool/bench && $(GO) run . $(ARGS)
+
+bench-mqtt: build ## durable QoS 1 and 2 beside Mosquitto in memory, in turns (needs mosquitto; about 6 minutes)
+	$(GO) run ./loadtest/versus -window 1
+	$(GO) run ./loadtest/versus -window 100
+	$(GO) run ./loadtest/versus -window 1 -subscribers 5
+	$(GO) run ./loadtest/versus -window 100 -subscribers 5
+	$(GO) run ./loadtest/versus -window 100 -qos 2
+
+bench-kafka: ## publish to Kafka, p50 and p99 at 5,000 messages a second (needs Java 17 and Maven)
+	$(GO) test -run '^$$' -bench PublishToKafka -benchtime 1x -count 5 ./loadtest/proof
 
 generate: ## rewrite what is generated (configuration reference, schema)
 	$(GO) generate ./...

@@ -18,8 +18,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/forebay-gateway/forebay/bridge/kafkatest"
 	"github.com/forebay-gateway/forebay/loadtest/fleet"
 )
 
@@ -47,7 +50,7 @@ func long() bool { return os.Getenv("FOREBAY_CRASH") == "long" }
 
 // gateway is the real program as a child process.
 type gateway struct {
-	t      *testing.T
+	t      testing.TB
 	config string
 	mqtt   string // addresses
 	admin  string
@@ -58,9 +61,17 @@ type gateway struct {
 	err    error // of the process, once it has exited
 }
 
-// configuration of the gateway under test. The journal is small, so that its files are recycled within a short test;
-// segments are too, so that more than one exists; and the memory for the newest records is, so that it is full before an
-// outage begins and readers have to go to the segments.
+// small sizes: of the journal, so that its files are recycled within a short test; of segments, so that more than one exists;
+// and of the memory for the newest records, so that it is full before an outage begins and readers have to go to the
+// segments.
+const small = `
+  queue_size: 2MiB
+  tail_size: 4MiB
+  journal: {file_size: 4MiB, files: 3}
+  segment: {max_size: 4MiB}
+`
+
+// configuration of the gateway under test.
 const configuration = `
 gateway:
   id: proof
@@ -78,10 +89,7 @@ mqtt:
 spool:
   max_size: 1GiB
   min_free: 1MiB
-  queue_size: 2MiB
-  tail_size: 4MiB
-  journal: {file_size: 4MiB, files: 3}
-  segment: {max_size: 4MiB}
+%s
 bridge:
   upstreams:
     - name: kafka
@@ -94,11 +102,17 @@ bridge:
 `
 
 // newGateway writes the configuration of a gateway in front of kafka. It is not started yet.
-func newGateway(t *testing.T, kafka string) *gateway {
+func newGateway(t testing.TB, kafka string) *gateway {
+	t.Helper()
+	return newGatewayOf(t, kafka, small)
+}
+
+// newGatewayOf is newGateway with the given sizes of the spool; without any it has the defaults.
+func newGatewayOf(t testing.TB, kafka, sizes string) *gateway {
 	t.Helper()
 	dir := t.TempDir()
 	g := &gateway{t: t, mqtt: freeAddress(t), admin: freeAddress(t), log: filepath.Join(dir, "log"), config: filepath.Join(dir, "forebay.yaml")}
-	text := fmt.Sprintf(configuration, filepath.Join(dir, "data"), g.admin, g.mqtt, kafka)
+	text := fmt.Sprintf(configuration, filepath.Join(dir, "data"), g.admin, g.mqtt, sizes, kafka)
 	if err := os.WriteFile(g.config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +128,7 @@ func newGateway(t *testing.T, kafka string) *gateway {
 }
 
 // freeAddress is on a port that was free a moment ago.
-func freeAddress(t *testing.T) string {
+func freeAddress(t testing.TB) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -217,60 +231,79 @@ func (g *gateway) showLog() {
 	g.t.Logf("the gateway's last words:\n%s", strings.Join(last, "\n"))
 }
 
-// kafka is a broker in this process, which outlives the gateway. It can go away itself, with its data kept.
+// kafka is a broker that outlives the gateway. It can go away itself, with its data kept.
 type kafka struct {
-	t       *testing.T
-	dir     string
-	addr    string
-	port    int
-	cluster *kfake.Cluster
+	addr        string
+	start, stop func()
 }
 
+// newKafka is a broker in this process.
 func newKafka(t *testing.T) *kafka {
 	t.Helper()
-	k := &kafka{t: t, dir: t.TempDir()}
-	_, port, _ := net.SplitHostPort(freeAddress(t))
-	k.port, _ = strconv.Atoi(port)
-	k.addr = "127.0.0.1:" + port
+	dir, addr := t.TempDir(), freeAddress(t)
+	_, p, _ := net.SplitHostPort(addr)
+	port, _ := strconv.Atoi(p)
+	var cluster *kfake.Cluster
+	k := &kafka{addr: addr}
+	k.start = func() {
+		t.Helper()
+		var err error
+		cluster, err = kfake.NewCluster(kfake.Ports(port), kfake.DataDir(dir), kfake.SeedTopics(6, "telemetry"))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	k.stop = func() {
+		if cluster != nil {
+			cluster.Close()
+			cluster = nil
+		}
+	}
 	k.start()
 	t.Cleanup(k.stop)
 	return k
 }
 
-func (k *kafka) start() {
-	k.t.Helper()
-	var err error
-	k.cluster, err = kfake.NewCluster(kfake.Ports(k.port), kfake.DataDir(k.dir), kfake.SeedTopics(6, "telemetry"))
+// newApacheKafka is a real one, which goes away by kill -9.
+func newApacheKafka(t testing.TB) *kafka {
+	t.Helper()
+	c := kafkatest.Start(t, kafkatest.Options{})
+	cl, err := kgo.NewClient(kgo.SeedBrokers(c.Brokers()...))
 	if err != nil {
-		k.t.Fatal(err)
+		t.Fatal(err)
 	}
-}
-
-func (k *kafka) stop() {
-	if k.cluster != nil {
-		k.cluster.Close()
-		k.cluster = nil
+	defer cl.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if _, err := kadm.NewClient(cl).CreateTopic(ctx, 6, 1, nil, "telemetry"); err != nil {
+		t.Fatal(err)
 	}
+	return &kafka{addr: c.Brokers()[0], stop: c.Node(0).Kill, start: func() {
+		t.Helper()
+		if err := c.Node(0).Start(); err != nil {
+			t.Fatal(err)
+		}
+	}}
 }
 
 // load is a fleet under way.
 type load struct {
 	*fleet.Fleet
-	t    *testing.T
+	t    testing.TB
 	done chan struct{}
 	r    *fleet.Report
 	err  error
 }
 
 // startLoad lets a fleet publish until stop.
-func startLoad(t *testing.T, cfg fleet.Config) *load {
+func startLoad(t testing.TB, cfg fleet.Config) *load {
 	t.Helper()
 	f, err := fleet.New(cfg, fleet.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	l := &load{Fleet: f, t: t, done: make(chan struct{})}
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		defer close(l.done)
 		l.r, l.err = f.Run(ctx)

@@ -18,7 +18,19 @@ func TestOutageOfTheUpstreamLosesNothing(t *testing.T) {
 	if long() {
 		away = 30 * time.Second
 	}
-	k := newKafka(t)
+	outage(t, newKafka(t), away)
+}
+
+// The same with a real Apache Kafka, killed.
+func TestKafkaOutageLosesNothing(t *testing.T) {
+	away := 10 * time.Second
+	if long() {
+		away = 30 * time.Second
+	}
+	outage(t, newApacheKafka(t), away)
+}
+
+func outage(t *testing.T, k *kafka, away time.Duration) {
 	g := newGateway(t, k.addr)
 	g.start()
 	g.awaitReady()
