@@ -130,6 +130,7 @@ func (g *Gateway) mqttPart(log *slog.Logger) part {
 		name: "mqtt",
 		start: func(ctx context.Context) error {
 			made, err := mqtt.New(g.cfg.MQTT, mqtt.Options{
+				Version:    g.build.Version,
 				Log:        mqtt.SpoolLog(g.spool),
 				Logger:     log,
 				Registerer: g.reg,

@@ -345,7 +345,7 @@ func (s *session) resendOne(c *conn, was flight, rec *spool.Record, enc *encoder
 	}
 	if fl.fresh {
 		fl.fresh = false
-		s.srv.metrics.sent[fl.qos].Inc()
+		s.srv.metrics.publishSent(fl.qos, rec)
 	}
 	s.flights.set(fl, flightSent)
 	return true

@@ -123,6 +123,9 @@ type Config struct {
 	// told {prefix}{client ID}. The ACL has to allow it. Empty tells nothing.
 	ResponseTopicPrefix string `yaml:"response_topic_prefix"`
 
+	// Time between two updates of the $SYS topics, which are those of Mosquitto. 0 is none of them.
+	SysInterval unit.Duration `yaml:"sys_interval"`
+
 	// Sessions that are served from the spool at the same time, because they were offline or are slow.
 	CatchUpWorkers int `yaml:"catch_up_workers"`
 }
@@ -200,6 +203,7 @@ func DefaultConfig() Config {
 		MaxSubscriptions:   1000,
 		MaxRetained:        1_000_000,
 		CheckpointInterval: unit.Duration(100 * time.Millisecond),
+		SysInterval:        unit.Duration(10 * time.Second),
 		CatchUpWorkers:     4,
 	}
 }
@@ -283,6 +287,9 @@ func (c Config) Validate() error {
 	}
 	if len(c.ResponseTopicPrefix) > 1024 || !utf8.ValidString(c.ResponseTopicPrefix) || strings.ContainsAny(c.ResponseTopicPrefix, "+#\x00") {
 		fault("response_topic_prefix: %q cannot begin a topic name", c.ResponseTopicPrefix)
+	}
+	if c.SysInterval != 0 {
+		span("sys_interval", c.SysInterval, 100*time.Millisecond, time.Hour)
 	}
 	between("catch_up_workers", c.CatchUpWorkers, 1, 256)
 	return errors.Join(errs...)

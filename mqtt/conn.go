@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/mochi-mqtt/server/v2/packets"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/forebay-gateway/forebay/mqtt/wire"
 )
@@ -68,7 +69,7 @@ type conn struct {
 func (srv *Server) newConn(lst *listener, nc net.Conn, cancel context.CancelFunc) *conn {
 	c := &conn{srv: srv, lst: lst, nc: nc, cancel: cancel}
 	c.out = output{c: nc, on: c, timeout: srv.cfg.WriteTimeout.Std()}
-	c.dec = wire.NewDecoder(nc, wire.Limits{
+	c.dec = wire.NewDecoder(&counted{nc, srv.metrics.bytesIn}, wire.Limits{
 		Connect: uint32(srv.cfg.MaxConnectSize),
 		Packet:  uint32(srv.cfg.MaxPacketSize),
 		Filters: uint32(max(leastFilters, srv.cfg.MaxSubscriptions)),
@@ -102,6 +103,7 @@ func (c *conn) readLoop(ctx context.Context) {
 			c.closeFor(c.drained(err))
 			return
 		}
+		c.srv.metrics.packetsIn.Inc()
 		c.out.waitRoom(2 * c.srv.outputLimit)
 		if ctx.Err() != nil || !c.handle(ctx, p) {
 			return
@@ -280,3 +282,17 @@ func (c *conn) hasRoom() {
 }
 
 func (c *conn) written(n int) { c.srv.metrics.bytesOut.Add(float64(n)) }
+
+func (c *conn) packets(n int) { c.srv.metrics.packetsOut.Add(float64(n)) }
+
+// counted counts what is read.
+type counted struct {
+	r     io.Reader
+	count prometheus.Counter
+}
+
+func (r *counted) Read(b []byte) (int, error) {
+	n, err := r.r.Read(b)
+	r.count.Add(float64(n))
+	return n, err
+}

@@ -137,7 +137,7 @@ func (s *session) sendQoS0Locked(c *conn, rec *spool.Record, h how, enc *encoder
 		s.srv.metrics.drop(dropBufferFull)
 		return nil
 	}
-	s.srv.metrics.sent[0].Inc()
+	s.srv.metrics.publishSent(0, rec)
 	return c
 }
 
@@ -187,7 +187,7 @@ func (s *session) sendLocked(lane int32, rec *spool.Record, h how, enc *encoder)
 		return false
 	}
 	s.flights.add(fl)
-	s.srv.metrics.sent[h.qos].Inc()
+	s.srv.metrics.publishSent(h.qos, rec)
 	s.touchLocked()
 	return true
 }
@@ -259,7 +259,7 @@ func (s *session) sendHeldLocked() {
 			return b
 		})
 		s.flights.set(fl, flightSent)
-		s.srv.metrics.sent[h.how.qos].Inc()
+		s.srv.metrics.publishSent(h.how.qos, &h.rec)
 	}
 	s.srv.flushAfterGroup(c)
 }

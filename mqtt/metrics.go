@@ -8,6 +8,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/forebay-gateway/forebay/mqtt/transport"
+
+	"github.com/forebay-gateway/forebay/spool"
 )
 
 // Reasons of a dropped message.
@@ -59,6 +61,12 @@ type metrics struct {
 
 	panics   prometheus.Counter
 	bytesOut prometheus.Counter
+
+	bytesIn    prometheus.Counter
+	packetsIn  prometheus.Counter
+	packetsOut prometheus.Counter
+	payloadIn  prometheus.Counter
+	payloadOut prometheus.Counter
 }
 
 func newMetrics(srv *Server, reg prometheus.Registerer) (*metrics, error) {
@@ -138,6 +146,11 @@ func newMetrics(srv *Server, reg prometheus.Registerer) (*metrics, error) {
 		m.paused.WithLabelValues(l.Name)
 	}
 	m.panics = counter("panics_total", "Faults of the gateway that ended one connection.")
+	m.bytesIn = counter("received_bytes_total", "Bytes read from clients.")
+	m.packetsIn = counter("received_packets_total", "Packets from clients, CONNECT excepted.")
+	m.packetsOut = counter("sent_packets_total", "Packets to clients.")
+	m.payloadIn = counter("received_payload_bytes_total", "Payloads of the PUBLISH packets from clients.")
+	m.payloadOut = counter("sent_payload_bytes_total", "Payloads of the PUBLISH packets to clients, repetitions excepted.")
 	m.bytesOut = counter("sent_bytes_total", "Bytes written to clients.")
 	retained := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "forebay_mqtt_retained", Help: "Topics with a retained message.",
@@ -159,6 +172,25 @@ func (m *metrics) unregister() {
 	for _, c := range m.list {
 		m.reg.Unregister(c)
 	}
+}
+
+func (m *metrics) publishSent(qos byte, rec *spool.Record) {
+	m.sent[qos].Inc()
+	m.payloadOut.Add(float64(len(rec.Payload)))
+}
+
+func (m *metrics) droppedAll() (n uint64) {
+	for _, c := range m.dropped {
+		n += value(c)
+	}
+	return n
+}
+
+func sum(list [3]prometheus.Counter) (n uint64) {
+	for _, c := range list {
+		n += value(c)
+	}
+	return n
 }
 
 func (m *metrics) drop(reason string) { m.dropped[reason].Inc() }

@@ -18,6 +18,7 @@ type output struct {
 	mu       sync.Mutex
 	cond     *sync.Cond // made by waitRoom: the reader waits for the flusher; nil while nobody waited
 	buf      []byte
+	count    int  // packets in buf
 	writing  int  // bytes that the flusher has taken and not written
 	flushing bool // a flusher runs
 	closing  bool // close the connection when everything is written
@@ -25,11 +26,12 @@ type output struct {
 	starved  bool // a delivery found no room: tell the owner when there is some
 }
 
-// outputOwner is told what the flusher meets. Both are called without locks.
+// outputOwner is told what the flusher meets. They are called without locks.
 type outputOwner interface {
 	writeFailed(err error)
 	hasRoom()
 	written(n int)
+	packets(n int) // that were given to the network, all of them or a part
 }
 
 // writeChunk is what one deadline covers, so that a slow but living peer with a full buffer is not cut off.
@@ -62,6 +64,7 @@ func (o *output) message(packet []byte, id int, pid uint16, dup bool, limit int)
 	o.growLocked()
 	at := len(o.buf)
 	o.buf = append(o.buf, packet...)
+	o.count++
 	if pid != 0 {
 		wire.PatchPublish(o.buf[at:], id, pid, dup)
 	}
@@ -89,6 +92,7 @@ func (o *output) control(fn func(b []byte) []byte) {
 	}
 	o.growLocked()
 	o.buf = fn(o.buf)
+	o.count++
 }
 
 // wake starts the flusher when there is something to write and none runs.
@@ -124,9 +128,12 @@ func (o *output) flush() {
 		}
 		b := o.buf
 		o.buf = nil
+		count := o.count
+		o.count = 0
 		o.writing = len(b)
 		o.mu.Unlock()
 
+		o.on.packets(count)
 		err := o.write(b)
 		if cap(b) <= keptBuf {
 			b = b[:0]
@@ -213,6 +220,7 @@ func (o *output) finish(fn func(b []byte) []byte, timeout time.Duration) {
 	if fn != nil {
 		o.growLocked()
 		o.buf = fn(o.buf)
+		o.count++
 	}
 	o.closing = true
 	o.timeout = timeout

@@ -20,6 +20,7 @@ func (c *conn) publish(ctx context.Context, p *wire.Publish) bool {
 		return false
 	}
 	c.srv.metrics.received[p.QoS].Inc()
+	c.srv.metrics.payloadIn.Add(float64(len(p.Payload)))
 	if p.QoS > 0 && !c.admit() {
 		return false
 	}

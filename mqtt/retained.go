@@ -258,7 +258,7 @@ func (s *session) serveRetained(enc *encoder) (more, parked bool) {
 			return true, false
 		}
 		job := &s.retained[0]
-		rec := s.srv.retained.next(job.sub.topic, job.last)
+		rec := s.srv.retainedFor(job.sub.topic).next(job.sub.topic, job.last)
 		if rec == nil || s.subs.get(job.sub.filter) == nil {
 			s.retained = s.retained[1:]
 			if len(s.retained) == 0 {
@@ -298,6 +298,6 @@ func (s *session) sendRetainedLocked(sub *subscription, rec *spool.Record, enc *
 	if !s.conn.out.message(packet, 0, 0, false, s.srv.outputLimit) {
 		return false
 	}
-	s.srv.metrics.sent[0].Inc()
+	s.srv.metrics.publishSent(0, rec)
 	return true
 }

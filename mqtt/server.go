@@ -1,6 +1,7 @@
 package mqtt
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,7 @@ type Options struct {
 	Logger     *slog.Logger          // nil discards
 	Registerer prometheus.Registerer // nil is private
 	Now        func() time.Time      // nil is time.Now
+	Version    string                // of the program, for $SYS/broker/version; empty is unknown
 }
 
 // Server is the MQTT front. New restores what is durable, Listen binds, Run serves.
@@ -42,6 +44,8 @@ type Server struct {
 	lanes    *lanes
 	index    index
 	retained retainedStore
+	sys      sysTopics
+	version  string
 	writer   *stateWriter
 	catchUp  *catchUp
 	dirty    *dirtySet
@@ -93,6 +97,7 @@ func New(cfg Config, opts Options) (*Server, error) {
 	}
 	srv := &Server{
 		cfg: cfg, spool: opts.Log, access: opts.Access, log: opts.Logger, now: opts.Now,
+		version:     cmp.Or(opts.Version, "unknown"),
 		outputLimit: int(cfg.OutputBuffer),
 		slots:       transport.NewSlots(max(1, runtime.GOMAXPROCS(0)/2)), // the other half is for clients that are in
 		lanes:       newLanes(opts.Log),
@@ -202,6 +207,7 @@ func (srv *Server) Run(ctx context.Context) error {
 	start(srv.checkpointer)
 	start(srv.janitor)
 	start(srv.clock.run)
+	start(srv.runSys)
 	for _, l := range srv.lanes.list {
 		d := &distributor{srv: srv, lane: l, cache: newMatchCache(&srv.index)}
 		start(d.run)

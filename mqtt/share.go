@@ -218,7 +218,7 @@ func (s *session) takeShared(lane int, rec *spool.Record, sub *subscription, enc
 		if !c.out.message(packet, 0, 0, false, s.srv.outputLimit) {
 			return nil, shareNoRoom
 		}
-		s.srv.metrics.sent[0].Inc()
+		s.srv.metrics.publishSent(0, rec)
 		return c, shareTaken
 	}
 	if s.waiting.len() > 0 || !s.roomLocked() || !s.sendLocked(int32(lane), rec, h, enc) {
