@@ -44,6 +44,10 @@ func (g *Gateway) Health() admin.Health {
 			h.Status = "degraded"
 		}
 	}
+	if err := admin.Descriptors(); err != nil {
+		h.NotReady = append(h.NotReady, err.Error())
+		h.Status = "degraded"
+	}
 	// What is on its way somewhere says so first: its parts are expected to be incomplete.
 	for _, p := range h.Parts {
 		if on := inOrder[state(p.State)]; on != "" {

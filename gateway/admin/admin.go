@@ -97,7 +97,7 @@ func (s *Server) Listen() error {
 		return fmt.Errorf("admin: %w", err)
 	}
 	s.mu.Lock()
-	s.listener = l
+	s.listener = newFrugal(l, s.log)
 	s.mu.Unlock()
 	s.log.Info("listening", "address", l.Addr().String())
 	return nil
