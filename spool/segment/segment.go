@@ -297,7 +297,27 @@ func (s *Segment) view(fn func(tx *bolt.Tx) error) error {
 	if s.db == nil {
 		return ErrClosed
 	}
+	if err := s.checkMetas(); err != nil {
+		return place(s.path, -1, 0, err)
+	}
 	return guard(s.path, func() error { return s.db.View(fn) })
+}
+
+// checkMetas looks at the meta pages with plain reads. bbolt looks at them when a transaction begins, with a lock held that
+// it keeps for ever when that panics or faults: with a file that was cut or written over, or a sector that cannot be read.
+func (s *Segment) checkMetas() error {
+	valid := false
+	for i := range int64(2) {
+		p := make([]byte, pageHeader+64)
+		if _, err := s.raw.ReadAt(p, i*pageSize); err != nil {
+			return readError(uint64(i), err)
+		}
+		valid = valid || validMeta(p[pageHeader:])
+	}
+	if !valid {
+		return storedError("no valid meta page")
+	}
+	return nil
 }
 
 // Close closes the file. Twice is fine.

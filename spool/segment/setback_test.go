@@ -78,3 +78,36 @@ func TestWhatTheDiskCannotReadIsDamage(t *testing.T) {
 		t.Error(fmt.Errorf("a directory: %w", err))
 	}
 }
+
+// Somebody copies an old file over one that is in use. bbolt would keep a lock, and hold up everybody who asks again.
+func TestFileThatIsWrittenOverIsDamageForEveryReader(t *testing.T) {
+	for what, spoil := range map[string]func(path string) error{
+		"cut":       func(path string) error { return os.Truncate(path, 0) },
+		"overwrite": func(path string) error { return os.WriteFile(path, make([]byte, 1<<20), 0o640) },
+	} {
+		s := mustCreate(t, Options{})
+		rng := rand.New(rand.NewPCG(1, 2))
+		if err := s.Write(1, []Batch{batch(rng, 0, 0, 100)}); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(s.Seal(t.Context(), nil), spoil(s.path)); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error)
+		for range 3 {
+			go func() {
+				_, err := s.Read(0, 0, 1<<20, func(Batch) error { return nil })
+				done <- err
+			}()
+			select {
+			case err := <-done:
+				var ce *CorruptionError
+				if !errors.As(err, &ce) {
+					t.Errorf("%s: %v", what, err)
+				}
+			case <-time.After(10 * time.Second):
+				t.Fatalf("%s: hangs", what)
+			}
+		}
+	}
+}

@@ -84,9 +84,7 @@ func (t *tree) readMeta(size int64) (root uint64, err error) {
 			return 0, readError(uint64(i), err)
 		}
 		m := p[pageHeader:]
-		h := fnv.New64a()
-		_, _ = h.Write(m[:56])
-		if le.Uint32(m) != boltMagic || le.Uint64(m[56:]) != h.Sum64() {
+		if !validMeta(m) {
 			t.metaDamaged = true
 			continue
 		}
@@ -119,6 +117,12 @@ func (t *tree) readMeta(size int64) (root uint64, err error) {
 		return 0, damaged("truncated: %d pages in %d bytes", t.pages, size)
 	}
 	return le.Uint64(best[16:]), nil
+}
+
+func validMeta(m []byte) bool {
+	h := fnv.New64a()
+	_, _ = h.Write(m[:56])
+	return le.Uint32(m) == boltMagic && le.Uint64(m[56:]) == h.Sum64()
 }
 
 // topBucket walks m, d, t or x.
