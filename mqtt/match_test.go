@@ -2,6 +2,7 @@ package mqtt
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -121,7 +122,7 @@ func TestRetainedStoreGoesOnAfterTheLastTopic(t *testing.T) {
 		}
 		filter := randomName(rnd, true)
 		seen := make(map[string]bool)
-		for rec := r.next(filter, ""); rec != nil; rec = r.next(filter, rec.Topic) {
+		for rec := r.find(filter, ""); rec != nil; rec = r.find(filter, rec.Topic) {
 			if seen[rec.Topic] || !spool.MatchFilter(filter, rec.Topic) || !model[rec.Topic] {
 				t.Fatalf("filter %q: got %q", filter, rec.Topic)
 			}
@@ -144,7 +145,7 @@ func TestRetainedStoreGoesOnAfterChanges(t *testing.T) {
 	}
 	var got []string
 	last := ""
-	for rec := r.next("#", last); rec != nil; rec = r.next("#", last) {
+	for rec := r.find("#", last); rec != nil; rec = r.find("#", last) {
 		last = rec.Topic
 		got = append(got, last)
 		put(last, "")
@@ -262,4 +263,10 @@ func BenchmarkMatch(b *testing.B) {
 	for i := range b.N {
 		x.lookup(fmt.Sprintf("cmd/device%d/set", i%100_000))
 	}
+}
+
+// find is next without a limit.
+func (r *retainedStore) find(filter, last string) *spool.Record {
+	rec, _, _ := r.next(filter, last, math.MaxInt)
+	return rec
 }

@@ -102,17 +102,26 @@ func (r *retainedStore) len() int {
 }
 
 // next returns the retained message of the first topic after last, in the store's order, that filter matches; "" starts.
-// What is added or removed between two calls is seen or not, as the order has it; nothing that stays is left out.
-func (r *retainedStore) next(filter, last string) *spool.Record {
+// What is added or removed between two calls is seen or not, as the order has it; nothing that stays is left out. A call
+// visits at most budget nodes and returns what is left of it; when nothing is left, the search goes on after the topic at.
+func (r *retainedStore) next(filter, last string, budget int) (rec *spool.Record, at string, left int) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	w := retainedWalk{after: last != ""}
-	return w.walk(&r.root, filter, last, true)
+	w := retainedWalk{after: last != "", left: budget}
+	rec = w.walk(&r.root, filter, last, true)
+	if w.stopped {
+		return nil, w.at, 0
+	}
+	return rec, "", max(w.left, 1)
 }
 
 // retainedWalk visits the topics that match a filter in order. A node comes before its children.
 type retainedWalk struct {
 	after bool // still on the path to last: skip what is not behind it
+
+	left    int    // nodes that it may visit
+	stopped bool   // it has no more, and
+	at      string // this is the topic of the last that it visited
 }
 
 // walk visits below n, where rest is what is left of the filter and last what is left of the topic to go on after.
@@ -137,10 +146,14 @@ func (w *retainedWalk) walk(n *retainedNode, rest, last string, first bool) *spo
 			return nil
 		}
 		if first && (name == "+" || name == "#") && strings.HasPrefix(child.name, "$") { // MQTT 5, 4.7.2
+			i = sort.Search(len(n.children), func(i int) bool { return n.children[i].name >= "%" }) - 1 // the next letter
 			continue
 		}
 		onPath := w.after && child.name == lastName
 		w.after = onPath
+		if !onPath {
+			w.left--
+		}
 		// Of a node on the path only what is below it comes after last, and the node itself if last does not end here.
 		visit := !onPath
 		here := name == "#" || !more || deeper == "#"
@@ -149,6 +162,10 @@ func (w *retainedWalk) walk(n *retainedNode, rest, last string, first bool) *spo
 		}
 		if onPath && !lastMore {
 			w.after = false // last itself: its children come after it
+		}
+		if w.left <= 0 {
+			w.stopped, w.at = true, child.name
+			return nil
 		}
 		var found *spool.Record
 		switch {
@@ -160,16 +177,19 @@ func (w *retainedWalk) walk(n *retainedNode, rest, last string, first bool) *spo
 		if found != nil {
 			return found
 		}
+		if w.stopped {
+			w.at = child.name + "/" + w.at
+			return nil
+		}
 		w.after = false
 	}
 	return nil
 }
 
 // expired lists topics whose message is over.
-func (r *retainedStore) expired(now time.Time) []string {
+func (r *retainedStore) expired(now time.Time) (topics []string) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	var topics []string
 	var visit func(n *retainedNode)
 	visit = func(n *retainedNode) {
 		if n.rec != nil && n.rec.ExpiresAt != 0 && n.rec.ExpiresAt <= now.UnixNano() {
@@ -245,32 +265,48 @@ func retainedChange(rec *spool.Record) spool.Change {
 	return spool.Change{Space: spaceRetained, Key: rec.Topic, Value: appendMessage([]byte{stateVersion}, rec)}
 }
 
+// A turn of serveRetained: so many messages, or so many nodes of the store, whichever comes first. Filters that match
+// nothing must not cost others anything, and neither the session's lock nor the store's is held for long.
+const (
+	retainedChunk = 4 * serveChunk
+	retainedNodes = 4096
+	retainedSteps = 256 // nodes under one lock
+)
+
 // serveRetained sends retained messages while there is room. more means that there is room for others, parked that there
 // is none.
 func (s *session) serveRetained(enc *encoder) (more, parked bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	nodes := retainedNodes
 	for n := 0; len(s.retained) > 0; n++ {
 		if s.conn == nil {
 			return false, true
 		}
-		if n == 4*serveChunk {
+		if n == retainedChunk || nodes <= 0 {
 			return true, false
 		}
-		job := &s.retained[0]
-		rec := s.srv.retainedFor(job.sub.topic).next(job.sub.topic, job.last)
-		if rec == nil || s.subs.get(job.sub.filter) == nil {
+		job := s.retained[0]
+		s.mu.Unlock()
+		rec, at, left := s.srv.retainedFor(job.sub.topic).next(job.sub.topic, job.last, retainedSteps)
+		s.mu.Lock()
+		nodes -= retainedSteps - left + 1
+		if len(s.retained) == 0 || s.retained[0] != job {
+			continue // another SUBSCRIBE or UNSUBSCRIBE came
+		}
+		switch {
+		case left == 0:
+			s.retained[0].last = at
+		case rec == nil || s.subs.get(job.sub.filter) == nil:
 			s.retained = s.retained[1:]
 			if len(s.retained) == 0 {
 				s.retained = nil
 			}
-			s.touchLocked()
-			continue
-		}
-		if !s.sendRetainedLocked(job.sub, rec, enc) {
+		case s.conn == nil || !s.sendRetainedLocked(job.sub, rec, enc):
 			return false, true
+		default:
+			s.retained[0].last = rec.Topic
 		}
-		job.last = rec.Topic
 		s.touchLocked()
 	}
 	return false, false
