@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/forebay-gateway/forebay/mqtt/mqtttest"
 )
 
 // typed runs a command line with something on standard input.
@@ -117,13 +120,24 @@ func TestSecurityGuideExamplesLoad(t *testing.T) {
 			t.Errorf("%s\n%s", stderr, text)
 		}
 	}
+	dir := certificateFiles(t)
 	for _, text := range blocks(guide, "yaml") {
 		rules++
+		text = strings.ReplaceAll(text, "/etc/forebay/tls", dir)
 		if code, _, stderr := forebay("config", "check", write(t, text)); code != exitOK {
 			t.Errorf("%s\n%s", stderr, text)
 		}
 	}
-	if rules != 2 {
+	if rules != 3 {
 		t.Errorf("%d examples", rules)
 	}
+}
+
+// certificateFiles makes what the guide has below /etc/forebay/tls.
+func certificateFiles(t *testing.T) string {
+	dir, ca := t.TempDir(), mqtttest.NewCA(t, "devices")
+	mqtttest.WritePair(t, dir, "gateway", ca.Issue("gateway"))
+	mqtttest.WriteFile(t, filepath.Join(dir, "devices.crt"), ca.PEM())
+	mqtttest.WriteFile(t, filepath.Join(dir, "devices.crl"), ca.Revoke(time.Hour))
+	return dir
 }

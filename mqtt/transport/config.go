@@ -32,7 +32,7 @@ type TLSConfig struct {
 	// a warning.
 	KeyFile string `yaml:"key_file"`
 
-	// Lowest version of TLS: 1.2 or 1.3. Empty: 1.2. Ciphers are those that Go holds for safe, in its order.
+	// Lowest version of TLS: "1.2" or "1.3", in quotes. Empty: 1.2. Ciphers are those that Go holds for safe, in its order.
 	MinVersion string `yaml:"min_version"`
 
 	// File with the CAs of client certificates (PEM). Empty: clients are not asked for one.
