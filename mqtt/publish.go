@@ -21,6 +21,9 @@ func (c *conn) publish(ctx context.Context, p *wire.Publish) bool {
 	}
 	c.srv.metrics.received[p.QoS].Inc()
 	c.srv.metrics.payloadIn.Add(float64(len(p.Payload)))
+	if p.QoS == 2 && c.repeated(p.PacketID) {
+		return true
+	}
 	if p.QoS > 0 && !c.admit() {
 		return false
 	}
@@ -73,12 +76,8 @@ func (c *conn) check(p *wire.Publish) error {
 	if !p.PayloadFormatValid() {
 		return errPayloadFormat
 	}
-	// A repetition is of a message that was allowed and is stored: a refusal would let the client give its identifier to
-	// another one, which would then be taken for a repetition.
-	if p.QoS < 2 || !c.sess.knows(p.PacketID) {
-		if err := c.mayPublish(p.Topic, p.QoS, p.Retain); err != nil {
-			return err
-		}
+	if err := c.mayPublish(p.Topic, p.QoS, p.Retain); err != nil {
+		return err
 	}
 	if limit := c.srv.cfg.MaxRetained; p.Retain && limit > 0 && len(p.Payload) > 0 &&
 		c.srv.retained.len() >= limit && c.srv.retained.get(p.Topic) == nil {

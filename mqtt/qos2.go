@@ -29,33 +29,36 @@ const (
 	inboundReleasing
 )
 
-// knows reports whether a QoS 2 publish with this identifier was accepted and not released.
-func (s *session) knows(pid uint16) bool {
+// repeated answers a QoS 2 publish whose identifier was accepted and not released. It is of a message that was allowed and
+// is stored, and nothing else of it is looked at: a refusal would let the client give the identifier to another message,
+// which would then be taken for a repetition. Nor does it count against Receive Maximum again.
+func (c *conn) repeated(pid uint16) bool {
+	c.acks.wait(2 * c.srv.cfg.ReceiveMaximum) // however often it comes, what it costs is bounded
+	s := c.sess
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	id, ok := s.inbound[pid]
-	return ok && id.state != inboundReleasing
+	if s.conn != c || !ok || id.state == inboundReleasing {
+		return false
+	}
+	n := c.acks.add(packets.Pubrec, pid, id.conn != c)
+	id.conn = c
+	s.inbound[pid] = id
+	if id.state == inboundStored {
+		c.acks.resolve(n, reasonSuccess, c.acknowledge)
+		c.out.wake()
+	} // otherwise stored answers on the session's connection
+	c.srv.metrics.repeated.Inc()
+	return true
 }
 
-// publish2 stores a QoS 2 publish once, however often it comes; false ends the connection.
+// publish2 stores a QoS 2 publish that is no repetition; false ends the connection.
 func (c *conn) publish2(ctx context.Context, rec *spool.Record, pid uint16) bool {
 	s := c.sess
 	s.mu.Lock()
 	if s.conn != c {
 		s.mu.Unlock()
 		return false
-	}
-	if id, ok := s.inbound[pid]; ok && id.state != inboundReleasing {
-		n := c.acks.add(packets.Pubrec, pid, id.conn != c)
-		id.conn = c
-		s.inbound[pid] = id
-		if id.state == inboundStored {
-			c.acks.resolve(n, reasonSuccess, c.acknowledge)
-			c.out.wake()
-		} // otherwise stored answers on the session's connection
-		s.mu.Unlock()
-		c.srv.metrics.repeated.Inc()
-		return true
 	}
 	s.nextGen++
 	in := &inbound{c: c, pid: pid, qos: 2, retain: rec.Retain, expires: rec.ExpiresAt, gen: s.nextGen}
