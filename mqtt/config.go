@@ -128,6 +128,9 @@ type Config struct {
 
 	// Sessions that are served from the spool at the same time, because they were offline or are slow.
 	CatchUpWorkers int `yaml:"catch_up_workers"`
+
+	// Memory for records that were read for one of those sessions and may serve the next one. 0 is none.
+	CatchUpCache unit.Bytes `yaml:"catch_up_cache"`
 }
 
 // ListenerConfig is one address where clients connect.
@@ -204,6 +207,7 @@ func DefaultConfig() Config {
 		MaxRetained:        1_000_000,
 		CheckpointInterval: unit.Duration(100 * time.Millisecond),
 		SysInterval:        unit.Duration(10 * time.Second),
+		CatchUpCache:       32 << 20,
 		CatchUpWorkers:     4,
 	}
 }
@@ -291,6 +295,7 @@ func (c Config) Validate() error {
 	if c.SysInterval != 0 {
 		span("sys_interval", c.SysInterval, 100*time.Millisecond, time.Hour)
 	}
+	size("catch_up_cache", c.CatchUpCache, 0, 64<<30)
 	between("catch_up_workers", c.CatchUpWorkers, 1, 256)
 	return errors.Join(errs...)
 }

@@ -85,6 +85,7 @@ func (srv *Server) janitor(ctx context.Context) {
 		srv.commitLowWater()
 		if n%int(retainedEvery/janitorEvery) == 0 {
 			srv.expireRetained()
+			srv.batches.clear()
 			srv.fights.sweep(srv.now())
 		}
 		if n%int(positionEvery/janitorEvery) == 0 {

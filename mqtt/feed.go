@@ -23,6 +23,7 @@ type feed struct {
 type leftover struct {
 	lane int
 	recs []spool.Record
+	from spool.Offset // the feed's next offset then
 	next spool.Offset // of the batch
 }
 
@@ -136,9 +137,12 @@ func (f *feed) step(srv *Server, o feeder, lane int, enc *encoder) (done, parked
 	for len(recs) > 0 {
 		n := min(len(recs), serveChunk)
 		taken := f.hand(srv, o, lane, recs[:n], enc)
+		if taken > 0 {
+			next = recs[taken-1].Offset + 1
+		}
 		recs = recs[taken:]
 		if taken < n {
-			f.left = leftover{lane: lane, recs: recs, next: end}
+			f.left = leftover{lane: lane, recs: recs, from: next, next: end}
 			return true, true
 		}
 	}
@@ -188,15 +192,24 @@ const (
 func (f *feed) read(srv *Server, o feeder, lane int, next spool.Offset) ([]spool.Record, spool.Offset, readState) {
 	if l := f.left; len(l.recs) > 0 && l.lane == lane {
 		f.left = leftover{}
-		if l.recs[0].Offset >= next && f.readers != nil && f.readers[lane] != nil && f.readers[lane].Offset() == l.next {
+		if l.from == next {
 			return l.recs, l.next, readSome
 		}
+	}
+	if recs, end, ok := srv.batches.get(lane, next); ok {
+		return recs, end, readSome
 	}
 	r, err := f.reader(srv, lane, next)
 	if err == nil {
 		var b spool.Batch
 		var ok bool
-		if b, ok, err = r.TryNext(); err == nil {
+		b, ok, err = r.TryNext()
+		if ok && err == nil {
+			srv.batches.put(lane, next, &b)
+		} else {
+			srv.batches.put(lane, next, nil)
+		}
+		if err == nil {
 			if !ok {
 				return nil, 0, readEnd
 			}
@@ -206,6 +219,7 @@ func (f *feed) read(srv *Server, o feeder, lane int, next spool.Offset) ([]spool
 			return b.Records, b.Next, readSome
 		}
 	}
+	srv.batches.put(lane, next, nil)
 	srv.log.Warn("reading the spool for a subscriber, again soon", "stream", srv.lanes.list[lane].stream,
 		"partition", srv.lanes.list[lane].partition, "offset", uint64(next), "err", err)
 	f.closeReader(lane)

@@ -48,6 +48,7 @@ type Server struct {
 	version  string
 	writer   *stateWriter
 	catchUp  *catchUp
+	batches  *batchCache
 	dirty    *dirtySet
 	turns    turns
 	timers   *timers
@@ -103,6 +104,7 @@ func New(cfg Config, opts Options) (*Server, error) {
 		lanes:       newLanes(opts.Log),
 		writer:      newStateWriter(opts.Log),
 		catchUp:     newCatchUp(),
+		batches:     newBatchCache(int64(cfg.CatchUpCache)),
 		dirty:       newDirtySet(),
 		sessions:    make(map[string]*session),
 		groups:      make(map[string]*group),
