@@ -11,13 +11,15 @@ import (
 
 // Reload reads again what may change while clients are connected: the files of mqtt.auth, and the certificates, keys, CAs and
 // revocation lists of the listeners. What has a fault is not used, and the error says why; the old content stays in force.
-func (srv *Server) Reload() error { return errors.Join(srv.ReloadAuth(), srv.reloadCertificates()) }
+func (srv *Server) Reload() error {
+	_, err := srv.reloadCertificates()
+	return errors.Join(srv.ReloadAuth(), err)
+}
 
 // reloadCertificates looks at the files of all listeners. Handshakes from now on go by them. Open connections stay, but for those
 // whose certificate a new list revokes.
-func (srv *Server) reloadCertificates() error {
+func (srv *Server) reloadCertificates() (news bool, err error) {
 	var errs []error
-	news := false
 	for _, l := range srv.listeners {
 		if l.tls == nil {
 			continue
@@ -39,10 +41,10 @@ func (srv *Server) reloadCertificates() error {
 	if news {
 		srv.endRevoked()
 	}
-	return errors.Join(errs...)
+	return news, errors.Join(errs...)
 }
 
-// watchCertificates looks at the files every certificate_reload_interval. What it finds is logged and stands in Health.
+// watchCertificates looks at the files every certificate_reload_interval.
 func (srv *Server) watchCertificates(ctx context.Context) {
 	if srv.cfg.CertificateReloadInterval == 0 {
 		return
@@ -54,7 +56,9 @@ func (srv *Server) watchCertificates(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			_ = srv.reloadCertificates() // logged where it is news
+			if news, err := srv.reloadCertificates(); news && err != nil {
+				srv.log.Error("changed files are not used, the old ones stay in force", "err", err)
+			}
 		}
 	}
 }

@@ -481,7 +481,6 @@ func TestBrokenFilesKeepTheOldOnes(t *testing.T) {
 		if err := s.srv.Health(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("health: %v, want %q", err, want)
 		}
-		s.logs("level=ERROR", "not used")
 		c := s.dial("mtls", s.config(device))
 		c.Connect(mqtttest.Connect{ID: "c"})
 		c.Disconnect()
@@ -532,6 +531,8 @@ func TestFilesAreWatched(t *testing.T) {
 	s := secure(t, func(c *mqtt.Config) { c.CertificateReloadInterval = unit.Duration(100 * time.Millisecond) })
 	certFile, _ := mqtttest.WritePair(t, s.dir, "server", s.ca.Issue("renewed"))
 	s.logs("files read again", certFile)
+	mqtttest.WriteFile(t, certFile, []byte("nonsense"))
+	s.logs("level=ERROR", "the old ones stay in force", "cert_file")
 }
 
 func TestHandshakeTimeout(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -36,6 +37,8 @@ type TLS struct {
 	pair  atomic.Pointer[pair]
 	trust atomic.Pointer[trust] // nil without client_ca_file
 	now   atomic.Pointer[current]
+
+	mu sync.Mutex // of Reload: of two at once the one that read less must not come last
 }
 
 // current is what the next handshake is served with.
@@ -95,18 +98,17 @@ func (t *TLS) useTrust(contents [][]byte) error {
 // Reload looks at the files. What is new and good counts from the next handshake on; err says which files are not in use and why,
 // news or not.
 func (t *TLS) Reload() (changed bool, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	var errs []error
 	for _, b := range t.bundles {
 		news, fault := b.look()
 		changed = changed || news
 		switch {
-		case fault != nil && news:
-			t.opts.Logger.Error("changed files are not used, the old ones stay in force", "listener", t.opts.Listener, "what", b.name, "err", fault)
+		case fault != nil:
+			errs = append(errs, fmt.Errorf("%s: %w", b.name, fault))
 		case news:
 			t.opts.Logger.Info("files read again", "listener", t.opts.Listener, "what", b.name, "files", b.files)
-		}
-		if fault != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", b.name, fault))
 		}
 	}
 	if changed {
