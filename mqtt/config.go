@@ -112,6 +112,10 @@ type Config struct {
 	// Topics with a retained message; 0 is no limit.
 	MaxRetained int `yaml:"max_retained"`
 
+	// Size of all retained messages with their topics and properties; 0 is no limit. They are in memory, and in the
+	// spool's state, which retention does not make smaller: keep it well below spool.max_size.
+	MaxRetainedSize unit.Bytes `yaml:"max_retained_size"`
+
 	// Time between two checkpoints of a session's position. After a crash, QoS 1 deliveries of that time may be repeated.
 	CheckpointInterval unit.Duration `yaml:"checkpoint_interval"`
 
@@ -205,6 +209,7 @@ func DefaultConfig() Config {
 		MaxTopicLevels:     128,
 		MaxSubscriptions:   1000,
 		MaxRetained:        1_000_000,
+		MaxRetainedSize:    256 << 20,
 		CheckpointInterval: unit.Duration(100 * time.Millisecond),
 		SysInterval:        unit.Duration(10 * time.Second),
 		CatchUpCache:       32 << 20,
@@ -285,6 +290,7 @@ func (c Config) Validate() error {
 	if c.MaxRetained < 0 {
 		fault("max_retained: %d is negative", c.MaxRetained)
 	}
+	size("max_retained_size", c.MaxRetainedSize, 0, 1<<40)
 	span("checkpoint_interval", c.CheckpointInterval, 10*time.Millisecond, time.Minute)
 	if len(c.ServerReference) > 1024 || !utf8.ValidString(c.ServerReference) {
 		fault("server_reference: is no text of at most 1024 bytes")

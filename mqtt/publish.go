@@ -31,13 +31,20 @@ func (c *conn) publish(ctx context.Context, p *wire.Publish) bool {
 		return c.refusePublish(p, err)
 	}
 	rec := p.Record(c.sess.id, c.userName, c.srv.now())
+	var room reservation
+	if p.Retain {
+		var ok bool
+		if room, ok = c.srv.retained.reserve(rec, c.srv.cfg.MaxRetained, int64(c.srv.cfg.MaxRetainedSize)); !ok {
+			return c.refusePublish(p, ErrQuotaExceeded)
+		}
+	}
 	switch p.QoS {
 	case 0:
-		return c.publish0(ctx, rec)
+		return c.publish0(ctx, rec, room)
 	case 1:
-		return c.publish1(ctx, rec, p.PacketID)
+		return c.publish1(ctx, rec, p.PacketID, room)
 	default:
-		return c.publish2(ctx, rec, p.PacketID)
+		return c.publish2(ctx, rec, p.PacketID, room)
 	}
 }
 
@@ -78,10 +85,6 @@ func (c *conn) check(p *wire.Publish) error {
 	}
 	if err := c.mayPublish(p.Topic, p.QoS, p.Retain); err != nil {
 		return err
-	}
-	if limit := c.srv.cfg.MaxRetained; p.Retain && limit > 0 && len(p.Payload) > 0 &&
-		c.srv.retained.len() >= limit && c.srv.retained.get(p.Topic) == nil {
-		return ErrQuotaExceeded
 	}
 	return nil
 }
@@ -136,11 +139,13 @@ type inbound struct {
 	pid     uint16
 	qos     byte
 	retain  bool
+	room    reservation
 }
 
 // Durable implements spool.Completion: the acknowledgement leaves now, and with it everything that waited behind it.
 func (in *inbound) Durable(rec *spool.Record, err error) {
 	c := in.c
+	defer c.srv.retained.release(in.room)
 	if err == nil {
 		if in.retain {
 			c.srv.retained.apply(asGiven(rec, in.expires))
@@ -158,16 +163,17 @@ func (in *inbound) Durable(rec *spool.Record, err error) {
 	}
 }
 
-func (c *conn) publish0(ctx context.Context, rec *spool.Record) bool {
+func (c *conn) publish0(ctx context.Context, rec *spool.Record, room reservation) bool {
 	e := spool.Entry{Record: rec}
 	if rec.Retain {
 		e.Changes = []spool.Change{retainedChange(rec)}
-		e.Done = &inbound{c: c, retain: true, expires: rec.ExpiresAt}
+		e.Done = &inbound{c: c, retain: true, expires: rec.ExpiresAt, room: room}
 	}
 	err := c.srv.spool.Append(ctx, e)
 	if err == nil {
 		return true
 	}
+	c.srv.retained.release(room)
 	c.srv.metrics.drop(dropNotStored) // nobody sends it again, whatever the reason
 	if errors.Is(err, spool.ErrClosed) || errors.Is(err, spool.ErrFailed) || ctx.Err() != nil {
 		c.closeFor(err)
@@ -176,8 +182,8 @@ func (c *conn) publish0(ctx context.Context, rec *spool.Record) bool {
 	return true
 }
 
-func (c *conn) publish1(ctx context.Context, rec *spool.Record, pid uint16) bool {
-	in := &inbound{c: c, pid: pid, qos: 1, retain: rec.Retain, expires: rec.ExpiresAt, number: c.acks.add(packets.Puback, pid, true)}
+func (c *conn) publish1(ctx context.Context, rec *spool.Record, pid uint16, room reservation) bool {
+	in := &inbound{c: c, pid: pid, qos: 1, retain: rec.Retain, expires: rec.ExpiresAt, room: room, number: c.acks.add(packets.Puback, pid, true)}
 	e := spool.Entry{Record: rec, Done: in}
 	if rec.Retain {
 		e.Changes = []spool.Change{retainedChange(rec)}
@@ -186,6 +192,7 @@ func (c *conn) publish1(ctx context.Context, rec *spool.Record, pid uint16) bool
 	if err == nil {
 		return true
 	}
+	c.srv.retained.release(room)
 	if c.peer.Version == wire.Version5 && final(err) {
 		c.acks.resolve(in.number, reasonOf(err), c.acknowledge)
 		c.out.wake()

@@ -53,15 +53,16 @@ func (c *conn) repeated(pid uint16) bool {
 }
 
 // publish2 stores a QoS 2 publish that is no repetition; false ends the connection.
-func (c *conn) publish2(ctx context.Context, rec *spool.Record, pid uint16) bool {
+func (c *conn) publish2(ctx context.Context, rec *spool.Record, pid uint16, room reservation) bool {
 	s := c.sess
 	s.mu.Lock()
 	if s.conn != c {
 		s.mu.Unlock()
+		c.srv.retained.release(room)
 		return false
 	}
 	s.nextGen++
-	in := &inbound{c: c, pid: pid, qos: 2, retain: rec.Retain, expires: rec.ExpiresAt, gen: s.nextGen}
+	in := &inbound{c: c, pid: pid, qos: 2, retain: rec.Retain, expires: rec.ExpiresAt, room: room, gen: s.nextGen}
 	if s.inbound == nil {
 		s.inbound = make(map[uint16]inboundID)
 	}
@@ -81,6 +82,7 @@ func (c *conn) publish2(ctx context.Context, rec *spool.Record, pid uint16) bool
 	if err == nil {
 		return true
 	}
+	c.srv.retained.release(room)
 	s.forget(in, err)
 	if c.peer.Version == wire.Version5 && final(err) {
 		c.acks.resolve(in.number, reasonOf(err), c.acknowledge)

@@ -17,6 +17,61 @@ type retainedStore struct {
 	mu   sync.RWMutex
 	root retainedNode
 	n    int
+	size int64
+
+	// reserved is what publishes that are not durable yet will add at most.
+	reserved reservation
+}
+
+// reservation is room in the store, for a message that is on the way to the log.
+type reservation struct {
+	n    int
+	size int64
+}
+
+// reserve makes room for rec, and returns false when there is none within the limits, of which 0 is none. What was reserved
+// is released when rec has been applied, or is given up. A message without payload needs no room.
+func (r *retainedStore) reserve(rec *spool.Record, n int, size int64) (res reservation, ok bool) {
+	if len(rec.Payload) == 0 {
+		return res, true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	res = reservation{n: 1, size: retainedSize(rec)}
+	freed := int64(0)
+	if old := r.getLocked(rec.Topic); old != nil {
+		res.n, freed = 0, retainedSize(old)
+	}
+	if n > 0 && res.n > 0 && r.n+r.reserved.n >= n || size > 0 && r.size+r.reserved.size+res.size-freed > size {
+		return reservation{}, false
+	}
+	r.reserved.n += res.n
+	r.reserved.size += res.size
+	return res, true
+}
+
+func (r *retainedStore) release(res reservation) {
+	if res == (reservation{}) {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.reserved.n -= res.n
+	r.reserved.size -= res.size
+}
+
+const retainedOverhead = 256 // of a node and a record, measured
+
+// retainedSize is about what a message costs in memory.
+func retainedSize(rec *spool.Record) int64 {
+	n := retainedOverhead + len(rec.Topic) + len(rec.ClientID) + len(rec.UserName) + len(rec.Payload)
+	if p := rec.Properties; p != nil {
+		n += len(p.ContentType) + len(p.ResponseTopic) + len(p.CorrelationData)
+		for _, u := range p.User {
+			n += len(u.Name) + len(u.Value) + 32
+		}
+	}
+	return int64(n)
 }
 
 type retainedNode struct {
@@ -52,8 +107,11 @@ func (r *retainedStore) apply(rec *spool.Record) {
 	}
 	if n.rec == nil {
 		r.n++
+	} else {
+		r.size -= retainedSize(n.rec)
 	}
 	n.rec = rec
+	r.size += retainedSize(rec)
 }
 
 func (r *retainedStore) removeLocked(n *retainedNode, topic string) {
@@ -66,6 +124,7 @@ func (r *retainedStore) removeLocked(n *retainedNode, topic string) {
 	if more {
 		r.removeLocked(child, rest)
 	} else if child.rec != nil {
+		r.size -= retainedSize(child.rec)
 		child.rec = nil
 		r.n--
 	}
