@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -41,18 +42,21 @@ type Bridge struct {
 	feeders    []*feeder
 	cursors    []Cursor
 	dead       *DeadLetters // nil when there are none
+	spoolID    string       // of routes that deliver exactly once: positions in Kafka are this spool's
 	pausing    sync.Mutex
 	redriving  chan struct{} // holds one while a redrive runs
 	saveC      chan struct{}
 
 	feeding sync.WaitGroup // feeders and catch-up
 	saving  sync.WaitGroup
+	sending sync.WaitGroup // transactions
 	asked   sync.WaitGroup // work that somebody asked for
 
 	mu          sync.Mutex
 	started     bool
 	stopFeeding context.CancelFunc
 	stopSaving  context.CancelFunc
+	stopSending context.CancelFunc
 	closing     bool
 	closed      chan struct{} // closed when Close is through
 	err         error
@@ -67,7 +71,7 @@ func New(cfg Config, opts Options) (*Bridge, error) {
 	b := &Bridge{
 		cfg: cfg, source: opts.Log, log: opts.Logger, registerer: opts.Registerer, now: opts.Now,
 		redriving: make(chan struct{}, 1),
-		saveC:     make(chan struct{}, 1), closed: make(chan struct{}), stopFeeding: func() {}, stopSaving: func() {},
+		saveC:     make(chan struct{}, 1), closed: make(chan struct{}), stopFeeding: func() {}, stopSaving: func() {}, stopSending: func() {},
 	}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
@@ -114,6 +118,9 @@ func (b *Bridge) open(opts Options) error {
 		b.upstreams = append(b.upstreams, &upstream{Client: c})
 	}
 	b.tellOrphans()
+	if err := b.identify(); err != nil {
+		return err
+	}
 	for _, rc := range b.cfg.Routes {
 		if err := b.openRoute(rc.WithDefaults(b.cfg.onlyUpstream()), opts.GatewayID, streams); err != nil {
 			return err
@@ -132,6 +139,26 @@ func (b *Bridge) open(opts Options) error {
 		f.pausesChanged()
 	}
 	return b.registerer.Register(collector{b})
+}
+
+// identify gives the spool an ID that no other has, if a route needs one: offsets of another spool under the same gateway ID
+// must not be taken for ours.
+func (b *Bridge) identify() error {
+	if !slices.ContainsFunc(b.cfg.Routes, func(r RouteConfig) bool { return r.Delivery == ExactlyOnce }) {
+		return nil
+	}
+	const in, key = "bridge-spool", "id"
+	if err := b.source.Load(in, func(_ string, value []byte) error { b.spoolID = string(value); return nil }); err != nil || b.spoolID != "" {
+		return err
+	}
+	b.spoolID = rand.Text()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	done := make(durable, 1)
+	if err := b.source.Append(ctx, spool.Entry{Changes: []spool.Change{{Space: in, Key: key, Value: []byte(b.spoolID)}}, Done: done}); err != nil {
+		return err
+	}
+	return done.wait(ctx)
 }
 
 // enter begins work that Close waits for, false when the bridge is closing.
@@ -204,9 +231,10 @@ func (b *Bridge) Run(ctx context.Context) error {
 	}
 	b.started = true
 	saveCtx, stopSaving := context.WithCancel(context.WithoutCancel(ctx)) // until Close: flights land after the feeding
+	sendCtx, stopSending := context.WithCancel(context.WithoutCancel(ctx))
 	ctx, stopFeeding := context.WithCancel(ctx)
 	defer stopFeeding()
-	b.stopFeeding, b.stopSaving = stopFeeding, stopSaving
+	b.stopFeeding, b.stopSaving, b.stopSending = stopFeeding, stopSaving, stopSending
 	if err := b.announce(ctx); err != nil {
 		b.log.Warn("spool does not note that the routes run; a crash would double records", "err", err)
 	}
@@ -214,6 +242,9 @@ func (b *Bridge) Run(ctx context.Context) error {
 	for _, f := range b.feeders {
 		b.feeding.Go(func() { f.feed(ctx) })
 		b.feeding.Go(func() { f.catchUp(ctx) })
+		if f.exactly != nil {
+			b.sending.Go(func() { f.exactly.Run(sendCtx) })
+		}
 	}
 	b.mu.Unlock()
 	b.feeding.Wait()
@@ -231,7 +262,7 @@ func (b *Bridge) Close(ctx context.Context) error {
 		return b.err
 	}
 	b.closing = true
-	stopFeeding, stopSaving := b.stopFeeding, b.stopSaving
+	stopFeeding, stopSaving, stopSending := b.stopFeeding, b.stopSaving, b.stopSending
 	b.mu.Unlock()
 	defer close(b.closed)
 
@@ -244,6 +275,8 @@ func (b *Bridge) Close(ctx context.Context) error {
 	if left > 0 {
 		b.log.Warn("closed with records in the air; they are sent again after the next start", "records", left)
 	}
+	stopSending()
+	b.sending.Wait()
 	b.shutUpstreams() // flights without an outcome come back now
 	b.asked.Wait()
 	for _, f := range b.feeders {

@@ -56,6 +56,11 @@ type RouteConfig struct {
 	// Where a new route starts: beginning (all that the spool still has), end, or a time such as 2026-11-30T16:00:00Z.
 	From string `yaml:"from"`
 
+	// at_least_once, or exactly_once: each record in a transaction with the position behind it, in the compacted topic
+	// forebay.positions of the upstream. Consumers have to read with isolation.level read_committed. A dead letter may come
+	// twice after a crash.
+	Delivery string `yaml:"delivery"`
+
 	// What a new start does when the last run had no end (kill -9, power cut): read_back looks in Kafka for what was sent
 	// shortly before, and sends only what is not there, which needs the right to read the topics (ACL READ); resend sends it
 	// again, so that some records come twice, with the same forebay.id header.
@@ -83,6 +88,9 @@ const (
 	KeyClientID = "client_id"
 	KeyTopic    = "topic"
 	KeyNone     = "none"
+
+	AtLeastOnce = "at_least_once"
+	ExactlyOnce = "exactly_once"
 
 	ReadBack = "read_back"
 	Resend   = "resend"
@@ -125,6 +133,9 @@ func (c RouteConfig) WithDefaults(only string) RouteConfig {
 	}
 	if c.From == "" {
 		c.From = FromBeginning
+	}
+	if c.Delivery == "" {
+		c.Delivery = AtLeastOnce
 	}
 	if c.AfterCrash == "" {
 		c.AfterCrash = ReadBack
@@ -222,6 +233,12 @@ func (c RouteConfig) validate(upstreams []string, fault func(string, ...any)) {
 	}
 	if c.MaxTopics < 1 || c.MaxTopics > 100_000 {
 		fault(".max_topics: %d is not between 1 and 100000", c.MaxTopics)
+	}
+	if c.Delivery != AtLeastOnce && c.Delivery != ExactlyOnce {
+		fault(".delivery: %q is neither at_least_once nor exactly_once", c.Delivery)
+	}
+	if c.Delivery == ExactlyOnce && c.Upstream == EmbeddedUpstream {
+		fault(".delivery: the embedded upstream does not keep transactions across a crash; use a real cluster for exactly_once")
 	}
 	if c.AfterCrash != ReadBack && c.AfterCrash != Resend {
 		fault(".after_crash: %q is neither read_back nor resend", c.AfterCrash)

@@ -49,6 +49,7 @@ func TestConfigFaultsNameTheKey(t *testing.T) {
 	f("routes[0].key: \"clientid\" is none of client_id, topic, topic[N], none", func(c *Config) { c.Routes[0].Key = "clientid" })
 	f("routes[0].key: \"x\" in topic[x] is not a level", func(c *Config) { c.Routes[0].Key = "topic[x]" })
 	f("routes[0].from: \"start\" is none of", func(c *Config) { c.Routes[0].From = "start" })
+	f("routes[0].delivery: \"once\" is neither", func(c *Config) { c.Routes[0].Delivery = "once" })
 	f("routes[0].after_crash: \"hope\" is neither", func(c *Config) { c.Routes[0].AfterCrash = "hope" })
 	f("routes[0].rate: 100B/s is less than", func(c *Config) { c.Routes[0].Rate = 100 })
 	f("routes[0].records_per_second: -1", func(c *Config) { c.Routes[0].RecordsPerSecond = -1 })

@@ -17,6 +17,10 @@
 // After kill -9 or a power cut, what was sent since positions were last durable may be in Kafka: a lane that has such records
 // reads its partition back first, and leaves out what is there (readback.go). The same when a producer is replaced.
 //
+// With delivery: exactly_once flights travel in transactions, each with the positions of its lanes behind them in the compacted
+// topic forebay.positions (kafka/txn.go). After a crash those positions, read once the old producer is fenced, say
+// what is delivered; nothing is doubled, whatever is killed when.
+//
 // What Kafka will never take becomes a dead letter, which stays until it is redriven or purged (deadletter.go,
 // deadletters.go, redrive.go). Routes and lanes can be paused (pause.go), and held to a rate (rate.go).
 //

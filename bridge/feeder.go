@@ -3,6 +3,7 @@ package bridge
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -30,7 +31,12 @@ type feeder struct {
 
 	crashEnd spool.Offset // records below it may have been sent by a run that had no end
 	began    time.Time
-	hints    map[string]hint // by lane's key, of lanes that an earlier run has had
+	exactly  *kafka.Exactly    // nil for at_least_once
+	opened   bool              // exactly once: the positions are known; this and the next are guarded by mu
+	openErr  error             // why they are not
+	openedAt time.Time         // since when
+	exact    map[string]uint64 // of lanes, as Kafka has them
+	hints    map[string]hint   // by lane's key, of lanes that an earlier run has had
 
 	mu        sync.Mutex
 	pos       spool.Offset // everything below is acknowledged, with a lane, or passed over for a detached one
@@ -77,6 +83,9 @@ func newFeeder(b *Bridge, r *route, partition int, cursor, keep Cursor) *feeder 
 	f.pos = cursor.Position(partition)
 	f.committed = f.pos
 	f.progress, f.began = time.Now(), time.Now()
+	if r.cfg.Delivery == ExactlyOnce {
+		f.exactly = r.up.NewExactly(fmt.Sprintf("forebay/%s/%s/%d", r.gatewayID, r.cfg.Name, partition), b.spoolID+"/"+r.mapping())
+	}
 	r.up.Watch(func() {
 		f.mu.Lock()
 		f.changed = true
@@ -89,6 +98,9 @@ func newFeeder(b *Bridge, r *route, partition int, cursor, keep Cursor) *feeder 
 
 // feed reads the tail until ctx ends.
 func (f *feeder) feed(ctx context.Context) {
+	if f.exactly != nil && !f.open(ctx) {
+		return
+	}
 	for ctx.Err() == nil {
 		err := f.follow(ctx)
 		if ctx.Err() != nil {
@@ -99,6 +111,45 @@ func (f *feeder) feed(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// open fences what an earlier run has left and takes the positions of lanes from Kafka. Nothing is sent before.
+func (f *feeder) open(ctx context.Context) bool {
+	for told := false; ctx.Err() == nil; {
+		err := f.r.up.EnsurePositions(ctx)
+		var positions map[string]uint64
+		if err == nil {
+			positions, err = f.exactly.Open(ctx)
+		}
+		if err == nil {
+			f.mu.Lock()
+			_, end := f.source.Bounds(f.r.cfg.Stream, f.partition)
+			for lane, at := range positions { // a spool that was restored from a copy gives the offsets behind it again
+				positions[lane] = min(at, uint64(end))
+			}
+			f.exact, f.opened, f.openErr = positions, true, nil
+			for _, l := range f.lanes {
+				l.delivered = max(l.delivered, spool.Offset(positions[kafka.LaneKey(l.out.topic.Name, l.out.n, l.partition)]))
+			}
+			f.mu.Unlock()
+			signal(f.catchC)
+			return true
+		}
+		f.mu.Lock()
+		if f.openErr == nil {
+			f.openedAt = time.Now()
+		}
+		f.openErr = err
+		f.mu.Unlock()
+		if !told && ctx.Err() == nil {
+			f.log.Warn("positions of exactly-once delivery cannot be read; records wait in the spool", "err", err)
+			told = true
+		}
+		if !sleep(ctx, readPause) {
+			return false
+		}
+	}
+	return false
 }
 
 func (f *feeder) follow(ctx context.Context) error {
@@ -335,6 +386,7 @@ func (f *feeder) addLaneLocked(o *outlet, partition int32) *lane {
 			l.delivered = h.next
 		}
 	}
+	l.delivered = max(l.delivered, spool.Offset(f.exact[kafka.LaneKey(o.topic.Name, o.n, partition)]))
 	if partition < 0 {
 		o.whole = l
 	} else {

@@ -202,6 +202,9 @@ func (f *feeder) examine(h *RouteHealth, now time.Time) {
 	if f.readErr != nil && now.Sub(f.readErrAt) > time.Second {
 		stuck(f.readErrAt, here(f.pos), kafka.Verdict{Reason: "spool", Err: f.readErr})
 	}
+	if f.openErr != nil && status.Up && f.committed < end && now.Sub(f.openedAt) > 5*time.Second {
+		stuck(f.openedAt, "positions in upstream "+f.r.up.Name(), kafka.Classify(f.openErr))
+	}
 	// The upstream, or nothing that is known.
 	waiting := kafka.Verdict{Reason: "no_acknowledgement"}
 	if !status.Up || now.Sub(status.ConnErrorAt) < stuckAfter {

@@ -32,6 +32,7 @@ const (
 	childSpool   = "FOREBAY_BRIDGE_CHILD" // directory of its spool; makes a test binary the child
 	childBrokers = "FOREBAY_BRIDGE_BROKERS"
 	childAfter   = "FOREBAY_BRIDGE_AFTER_CRASH"
+	childOnce    = "FOREBAY_BRIDGE_DELIVERY"
 	childDrain   = "FOREBAY_BRIDGE_DRAIN" // publish nothing, deliver everything, end
 
 	killClients = 24
@@ -49,11 +50,16 @@ func beKilled() {
 	cfg := spool.DefaultConfig()
 	cfg.Dir, cfg.MaxSize, cfg.MinFree = os.Getenv(childSpool), 4<<30, 0
 	cfg.Journal.FileSize, cfg.Segment.MaxSize = 8<<20, 8<<20
-	cfg.Streams = []spool.StreamConfig{{Name: "default", Partitions: 4}}
+	cfg.Streams = []spool.StreamConfig{{Name: "default", Partitions: 4}, {Name: "dead", Partitions: 1}}
 	s, err := spool.Open(cfg, spool.Options{})
 	fail(err)
 	next := make([]uint64, killClients)
+	poison := uint64(0)
 	fail(s.Load(killSpace, func(key string, value []byte) error {
+		if key == "poison" {
+			poison = binary.BigEndian.Uint64(value)
+			return nil
+		}
 		c, err := strconv.Atoi(key)
 		next[c] = binary.BigEndian.Uint64(value) + 1
 		return err
@@ -61,8 +67,10 @@ func beKilled() {
 	b, err := New(Config{
 		Upstreams: []kafka.Config{{Name: "main", Brokers: []string{os.Getenv(childBrokers)}, Compression: "lz4"}},
 		Routes: []RouteConfig{{
-			Name: "all", Topic: "kill.${topic[0]}", CreateTopics: &kafka.Create{Partitions: 2}, AfterCrash: os.Getenv(childAfter),
+			Name: "all", Topic: "kill.${topic[0]}", CreateTopics: &kafka.Create{Partitions: 2, Configs: []string{"max.message.bytes=20000"}},
+			AfterCrash: os.Getenv(childAfter), Delivery: os.Getenv(childOnce),
 		}},
+		DeadLetterStream: "dead",
 	}, Options{Log: FromSpool(s), GatewayID: "gw", Now: s.Now, Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))})
 	fail(err)
 	started := time.Now()
@@ -75,7 +83,16 @@ func beKilled() {
 			}
 			fmt.Println("first", time.Since(started).Milliseconds(), b.Stats()[0].Found)
 		}()
-		for range time.Tick(2 * time.Millisecond) {
+		for tick := range time.Tick(2 * time.Millisecond) {
+			if tick.UnixNano()/2e6%200 == 0 { // too large for its topic
+				poison++
+				fail(s.Append(context.Background(), spool.Entry{
+					Record: &spool.Record{
+						Topic: fmt.Sprintf("l%d/x", poison%killTopics), ClientID: "poison", QoS: 1, Payload: []byte(noise(30_000)), ReceivedAt: s.Now().UnixNano(),
+					},
+					Changes: []spool.Change{{Space: killSpace, Key: "poison", Value: binary.BigEndian.AppendUint64(nil, poison)}},
+				}))
+			}
 			for c := range killClients {
 				n := binary.BigEndian.AppendUint64(nil, next[c])
 				next[c]++
@@ -95,6 +112,20 @@ func beKilled() {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	found := b.Stats()[0].Found
+	dead := make(map[string]bool)
+	for q := (DeadLetterQuery{}); ; {
+		page, err := b.DeadLetters().List(ctx, q)
+		fail(err)
+		for _, l := range page.Letters {
+			dead[fmt.Sprint(l.ClientID, l.Partition, l.Offset)] = true
+		}
+		if q.At = page.Next; q.At == "" {
+			break
+		}
+	}
+	if uint64(len(dead)) != poison {
+		fail(fmt.Errorf("%d records are dead letters, %d are poison", len(dead), poison))
+	}
 	fail(b.Close(ctx))
 	fail(s.Close())
 	out, _ := json.Marshal(next)
@@ -195,7 +226,8 @@ func readAll(t *testing.T, brokers string, topics int) []*kgo.Record {
 	for i := range topics {
 		names = append(names, fmt.Sprintf("kill.l%d", i))
 	}
-	cl, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(brokers, ",")...), kgo.ConsumeTopics(names...))
+	cl, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(brokers, ",")...), kgo.ConsumeTopics(names...),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,17 +238,27 @@ func readAll(t *testing.T, brokers string, topics int) []*kgo.Record {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := int64(0)
-	ends.Each(func(o kadm.ListedOffset) { want += o.Offset })
+	left := make(map[string]int64) // by partition: the last offset; a control record where there are transactions
+	ends.Each(func(o kadm.ListedOffset) {
+		if o.Offset > 0 {
+			left[fmt.Sprint(o.Topic, o.Partition)] = o.Offset - 1
+		}
+	})
 	var out []*kgo.Record
-	for int64(len(out)) < want {
+	for len(left) > 0 {
 		fs := cl.PollFetches(ctx)
 		if err := fs.Err0(); err != nil {
-			t.Fatalf("%d of %d records: %v", len(out), want, err)
+			t.Fatalf("%d records, left %v: %v", len(out), left, err)
 		}
 		fs.EachRecord(func(r *kgo.Record) {
-			r.Value = r.Value[:8]
-			out = append(out, r)
+			p := fmt.Sprint(r.Topic, r.Partition)
+			if last, ok := left[p]; ok && r.Offset >= last {
+				delete(left, p)
+			}
+			if !r.Attrs.IsControl() {
+				r.Value = r.Value[:8]
+				out = append(out, r)
+			}
 		})
 	}
 	return out
@@ -262,6 +304,26 @@ func TestKillWithoutReadingBackDoubles(t *testing.T) {
 	t.Logf("%d kills, %d records: %+v", rounds, total, got)
 	if got.missing != 0 || got.doubled == 0 {
 		t.Errorf("records %+v, want some doubled: otherwise the test above shows nothing", got)
+	}
+}
+
+// The same with transactions, brokers killed with transactions open, and what reads only what is committed.
+func TestKafkaExactlyOnceKillLoop(t *testing.T) {
+	c := kafkatest.Start(t, kafkatest.Options{})
+	t.Setenv(childOnce, ExactlyOnce)
+	rounds := killRounds(10, 50)
+	got, total, found, slowest := killLoop(t, strings.Join(c.Brokers(), ","), ReadBack, rounds, func(round int) {
+		if round%5 == 3 {
+			c.Node(0).Kill()
+			if err := c.Node(0).Start(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	t.Logf("%d kills of the gateway, %d of the broker, %d records: %+v; %d known from kafka, first delivery after at most %v",
+		rounds, (rounds+1)/5, total, got, found, slowest)
+	if got != (tally{}) {
+		t.Errorf("records %+v, want every one once and in order", got)
 	}
 }
 

@@ -132,9 +132,13 @@ func (l *lane) kick(now time.Time) {
 	for i := range msgs {
 		l.bytes -= msgs[i].Size()
 	}
-	l.flight = &kafka.Flight{Topic: l.out.topic, Partition: l.partition, Messages: msgs, Done: l.landed}
+	l.flight = &kafka.Flight{Topic: l.out.topic, Partition: l.partition, Spread: l.out.n, Messages: msgs, Done: l.landed}
 	l.sentTo = max(l.sentTo, spool.Offset(msgs[n-1].Offset)+1)
 	l.f.flying++
+	if l.f.exactly != nil {
+		l.f.exactly.Ship(l.flight)
+		return
+	}
 	l.f.r.up.Ship(l.flight)
 }
 

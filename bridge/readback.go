@@ -70,7 +70,7 @@ func (b *Bridge) loadRunning() error {
 			return fmt.Errorf("running %q: %w", key, spool.ErrUnsupported)
 		}
 		r := b.route(key)
-		if r == nil || r.cfg.AfterCrash != ReadBack {
+		if r == nil || r.cfg.AfterCrash != ReadBack || r.cfg.Delivery == ExactlyOnce {
 			return nil
 		}
 		b.log.Info("last run had no end; partitions are read back before anything is sent", "route", key)
@@ -194,7 +194,7 @@ func (l *lane) isThere(o spool.Offset) bool {
 
 // unknown notes that what is pending may have been written.
 func (l *lane) unknown() {
-	if l.f.r.cfg.AfterCrash == ReadBack {
+	if l.f.r.cfg.AfterCrash == ReadBack && l.f.exactly == nil {
 		l.check = checkDue
 	}
 }

@@ -45,6 +45,7 @@ type rig struct {
 	ran     chan struct{}
 	next    map[string]int                                                    // by client: number of its next record
 	dial    func(ctx context.Context, network, host string) (net.Conn, error) // nil is net's
+	source  func() Log                                                        // nil is log
 	handler slog.Handler                                                      // of the log, nil for what BRIDGE_TEST_LOG says
 }
 
@@ -87,7 +88,11 @@ func (r *rig) start(cfg Config) *Bridge {
 	if dial == nil {
 		dial = r.net.DialContext
 	}
-	b, err := New(cfg, Options{Log: r.log, GatewayID: "gw1", Logger: r.logger(), Dial: dial})
+	source := Log(r.log)
+	if r.source != nil {
+		source = r.source()
+	}
+	b, err := New(cfg, Options{Log: source, GatewayID: "gw1", Logger: r.logger(), Dial: dial})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -327,4 +332,41 @@ func noise(n int) string {
 	b := make([]byte, n)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(b)
 	return string(b)
+}
+
+// consumeCommitted reads everything of some topics that is committed, up to their ends.
+func (r *rig) consumeCommitted(topics ...string) []*kgo.Record {
+	r.t.Helper()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(r.brokers...), kgo.Dialer(r.net.DialContext), kgo.ConsumeTopics(topics...), kgo.FetchMaxWait(time.Second),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer cl.Close()
+	left := make(map[string]int64)
+	for _, topic := range topics {
+		for _, p := range r.cluster.PartitionInfos(topic) {
+			if p.HighWatermark > 0 {
+				left[fmt.Sprint(topic, p.Partition)] = p.HighWatermark - 1
+			}
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var out []*kgo.Record
+	for len(left) > 0 {
+		fs := cl.PollFetches(ctx)
+		if err := fs.Err0(); err != nil {
+			r.t.Fatalf("%d records, left %v: %v", len(out), left, err)
+		}
+		fs.EachRecord(func(rec *kgo.Record) {
+			if last, ok := left[fmt.Sprint(rec.Topic, rec.Partition)]; ok && rec.Offset >= last {
+				delete(left, fmt.Sprint(rec.Topic, rec.Partition))
+			}
+			if !rec.Attrs.IsControl() {
+				out = append(out, rec)
+			}
+		})
+	}
+	return out
 }

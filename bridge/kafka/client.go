@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -154,7 +155,8 @@ func (c *Client) build() error {
 		kgo.BrokerMaxWriteBytes(maxRequest),
 		// Only a guard: the lanes bound what is buffered, and Produce must never block behind the closed gate.
 		kgo.MaxBufferedRecords(1<<30),
-		kgo.ProducerBatchCompression(codecs[c.cfg.Compression]...),
+		// A clone: the client sorts in place what it is given.
+		kgo.ProducerBatchCompression(slices.Clone(codecs[c.cfg.Compression])...),
 		// No RecordDeliveryTimeout: it counts from the record's timestamp, so that what waited an hour in the spool would
 		// fail at once. No limit of retries: the spool waits as long as it takes.
 		kgo.ProduceRequestTimeout(10*time.Second),

@@ -17,6 +17,7 @@ const (
 type Flight struct {
 	Topic     *Topic
 	Partition int32
+	Spread    int32     // partitions that keys are spread over
 	Messages  []Message // not empty; belongs to the client until Done is called
 
 	// Done is called once, when the outcome of every message is known. It must not block. It may Ship the next flight.
