@@ -86,7 +86,10 @@ func (c *conn) subscribe(p *wire.Subscribe) {
 // maySubscribe returns the granted QoS or the reason for a refusal.
 func (c *conn) maySubscribe(f *wire.Filter) byte {
 	s := c.sess
-	if c.srv.tooDeep(f.Topic) || len(filterKey(s.id, f.Filter)) > spool.MaxKey {
+	s.mu.Lock()
+	kept := s.durable || f.Share != "" // a filter that is kept is part of a key of the log
+	s.mu.Unlock()
+	if c.srv.tooDeep(f.Topic) || kept && len(filterKey(s.id, f.Filter)) > spool.MaxKey {
 		return reasonFilterInvalid
 	}
 	if err := c.maySubscribeTo(f.Filter, f.QoS); err != nil {
