@@ -84,6 +84,7 @@ func (s *session) attachLocked(c *conn) {
 	s.conn = c
 	s.version = c.peer.Version
 	s.expiresAt = 0
+	s.srv.timers.remove(s)
 	s.limit = min(c.receiveMaximum, s.srv.cfg.MaxInflight)
 	s.flights.all(func(fl *flight) {
 		switch fl.state {
@@ -229,6 +230,7 @@ func (s *session) drainLocked() {
 func (s *session) endLocked() {
 	s.ended = true
 	s.conn = nil
+	s.srv.timers.remove(s)
 	s.clearWaitingLocked()
 	s.held.reset()
 	s.retained = nil
