@@ -207,7 +207,7 @@ func (c *Client) scan(ctx context.Context, scans []*Scan) error {
 // look takes note of a record.
 func (s *Scan) look(r *kgo.Record) {
 	s.at = max(s.at, r.Offset+1)
-	if r.Attrs.IsControl() {
+	if r.Attrs.IsControl() || r.Attrs.IsTransactional() { // of a run that delivered exactly once: it may be aborted
 		return
 	}
 	id := []byte(nil)

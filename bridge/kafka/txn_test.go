@@ -111,6 +111,48 @@ func TestUnknownCommitIsLookedUp(t *testing.T) {
 	})
 }
 
+// A route that delivered exactly once, is killed, and then delivers at least once: what a transaction has left behind is in
+// the partition, aborted, and not delivered.
+func TestReadingBackDoesNotTakeAbortedForDelivered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, kfake.SeedTopics(1, "t"))
+		defer b.end()
+		for b.c.EnsurePositions(t.Context()) != nil {
+			time.Sleep(100 * time.Millisecond)
+		}
+		old := b.c.NewExactly("id", "epoch").main
+		if err := old.open(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := old.producer.BeginTransaction(); err != nil {
+			t.Fatal(err)
+		}
+		msgs := messages(0, 10)
+		for i := range msgs {
+			msgs[i].AddHeader("id", []byte("gw/"+string(rune('0'+i))))
+		}
+		ended, _ := old.produce([]*Flight{{Topic: b.c.Topic("t", nil), Spread: 1, Messages: msgs}})
+		<-ended
+		old.drop()
+		found := make(chan []uint64, 1)
+		b.c.ReadBack(&Scan{
+			Topic: b.c.Topic("t", nil), From: -1, Since: time.Now().Add(-time.Hour), Header: "id", Prefix: "gw/",
+			Done: func(f []uint64, _ int64, err error) {
+				if err != nil {
+					t.Error(err)
+				}
+				found <- f
+			},
+		})
+		if f := <-found; len(f) != 0 {
+			t.Errorf("found %v, want nothing", f)
+		}
+		if n := b.cluster.PartitionInfo("t", 0).HighWatermark; n < 10 {
+			t.Errorf("%d records in the partition: the test shows nothing", n)
+		}
+	})
+}
+
 // committed are the records of a partition that a reader of committed ones gets.
 func (b *bed) committed(topic string) []*kgo.Record {
 	b.t.Helper()
