@@ -3,6 +3,7 @@ package mqtt
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -52,6 +53,7 @@ type conn struct {
 	enhanced *enhanced     // nil without an authentication method
 	aliases  []string      // topic alias - 1 → topic
 	deadline time.Duration // of the next packet, on the server's clock
+	claimed  string        // client ID of the CONNECT, for who is refused
 	polite   bool          // the client sent DISCONNECT with reason 0x00, which drops the will
 
 	// Of the log's commit goroutine.
@@ -234,8 +236,41 @@ func (c *conn) end() {
 	}
 	c.out.abort()
 	c.srv.gone(c)
-	c.srv.log.LogAttrs(context.Background(), slog.LevelDebug, "connection closed",
-		slog.String("listener", c.lst.cfg.Name), slog.String("client", c.clientID()), slog.Any("err", cause))
+	c.tellEnd(cause)
+}
+
+// tellEnd logs the end of a connection: for debugging when it is the client's own, and for everybody when the gateway has ended
+// or refused it, because nobody else says to the operator what is wrong with a client.
+func (c *conn) tellEnd(cause error) {
+	attrs := []slog.Attr{
+		slog.String("listener", c.lst.cfg.Name), slog.String("client", c.clientID()), slog.String("remote", c.nc.RemoteAddr().String()),
+	}
+	switch {
+	case cause == io.EOF && c.polite:
+		attrs = append(attrs, slog.String("by", "DISCONNECT"))
+	default:
+		attrs = append(attrs, slog.Any("err", cause))
+	}
+	level := slog.LevelDebug
+	if byGateway(cause) {
+		if others, ok := c.lst.complaints.allow(fmt.Sprintf("closed 0x%02X", reasonOf(cause))); ok {
+			level = slog.LevelInfo
+			attrs = append(attrs, slog.Int("others", others))
+		}
+	}
+	c.srv.log.LogAttrs(context.Background(), level, "connection closed", attrs...)
+}
+
+// byGateway reports whether the gateway has ended a connection for a reason that is about its client. A take-over has its own line,
+// and a stop needs none.
+func byGateway(cause error) bool {
+	switch {
+	case cause == nil, errors.Is(cause, errTakenOver), errors.Is(cause, errShuttingDown):
+		return false
+	case errors.Is(cause, errWriteTimeout):
+		return true
+	}
+	return !lost(cause)
 }
 
 // drain throws away what the client still sends, see linger.
@@ -246,7 +281,7 @@ func (c *conn) drain() {
 
 func (c *conn) clientID() string {
 	if c.sess == nil {
-		return ""
+		return c.claimed
 	}
 	return c.sess.id
 }

@@ -33,13 +33,17 @@ func (c *conn) connect(ctx context.Context) error {
 		c.closeFor(errors.New("the first packet is no CONNECT"))
 		return errors.New("no connect")
 	}
+	c.claimed = hello.ClientID
 	ack, reason, text := c.greet(ctx, hello)
 	if reason == reasonSuccess {
 		err = c.srv.attach(ctx, c, hello, ack)
 		reason = reasonOf(err)
 	}
 	if reason != reasonSuccess {
-		c.end0(errors.New("refused"))
+		if err == nil {
+			err = errors.New(text)
+		}
+		c.end0(fmt.Errorf("refused with reason 0x%02X: %w", reason, err))
 		c.refuse(hello.Version, reason, text)
 		return errors.New("refused")
 	}

@@ -90,7 +90,14 @@ type complaint struct {
 const complaintEvery = 10 * time.Second
 
 func (l *listener) complain(reason string, remote net.Addr, problem, hint string) {
-	c := &l.complaints
+	if others, ok := l.complaints.allow(reason); ok {
+		l.srv.log.Warn("connection refused before MQTT", "listener", l.cfg.Name, "remote", remote.String(), "err", problem, "hint", hint,
+			"others", others)
+	}
+}
+
+// allow lets a line through for each reason now and then. others is how many were not since the last one.
+func (c *complaints) allow(reason string) (others int, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.last == nil {
@@ -103,11 +110,11 @@ func (l *listener) complain(reason string, remote net.Addr, problem, hint string
 	}
 	if time.Since(last.at) < complaintEvery {
 		last.quiet++
-		return
+		return 0, false
 	}
-	l.srv.log.Warn("connection refused before MQTT", "listener", l.cfg.Name, "remote", remote.String(), "err", problem, "hint", hint,
-		"others", last.quiet)
+	others = last.quiet
 	*last = complaint{at: time.Now()}
+	return others, true
 }
 
 // handed is the listener of the HTTP server: connections that are through with what comes before.
