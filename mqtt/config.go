@@ -56,6 +56,10 @@ type Config struct {
 	// in the spool.
 	OutputBuffer unit.Bytes `yaml:"output_buffer"`
 
+	// Output waiting for all connections together, beside one packet each. When it is full, all of them are treated as if
+	// their output_buffer were. 0 is no limit.
+	OutputMemory unit.Bytes `yaml:"output_memory"`
+
 	// Topic aliases that an MQTT 5 client may use on one connection; 0 is none.
 	TopicAliasMaximum int `yaml:"topic_alias_maximum"`
 
@@ -196,6 +200,7 @@ func DefaultConfig() Config {
 		MaxInflight:        1024,
 		MaxQueued:          1000,
 		OutputBuffer:       1 << 20,
+		OutputMemory:       512 << 20,
 		TopicAliasMaximum:  32,
 		MaxKeepAlive:       unit.Duration(time.Hour),
 		ConnectTimeout:     unit.Duration(10 * time.Second),
@@ -258,6 +263,7 @@ func (c Config) Validate() error {
 	between("max_inflight", c.MaxInflight, 1, maxWindow)
 	between("max_queued", c.MaxQueued, 0, 1<<20)
 	size("output_buffer", c.OutputBuffer, 4<<10, 1<<30)
+	size("output_memory", c.OutputMemory, 0, 1<<40)
 	between("topic_alias_maximum", c.TopicAliasMaximum, 0, 65535)
 	span("max_keep_alive", c.MaxKeepAlive, 0, 65535*time.Second)
 	span("connect_timeout", c.ConnectTimeout, 100*time.Millisecond, time.Hour)

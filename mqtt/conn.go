@@ -70,7 +70,7 @@ type conn struct {
 
 func (srv *Server) newConn(lst *listener, nc net.Conn, cancel context.CancelFunc) *conn {
 	c := &conn{srv: srv, lst: lst, nc: nc, cancel: cancel}
-	c.out = output{c: nc, on: c, timeout: srv.cfg.WriteTimeout.Std()}
+	c.out = output{c: nc, on: c, timeout: srv.cfg.WriteTimeout.Std(), shared: &srv.output}
 	c.dec = wire.NewDecoder(&counted{nc, srv.metrics.bytesIn}, wire.Limits{
 		Connect: uint32(srv.cfg.MaxConnectSize),
 		Packet:  uint32(srv.cfg.MaxPacketSize),

@@ -156,6 +156,9 @@ func newMetrics(srv *Server, reg prometheus.Registerer) (*metrics, error) {
 		Name: "forebay_mqtt_retained", Help: "Topics with a retained message.",
 	}, func() float64 { return float64(srv.retained.len()) })
 	m.list = append(m.list, retained)
+	m.list = append(m.list, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "forebay_mqtt_output_bytes", Help: "Output that waits for all connections.",
+	}, func() float64 { return float64(srv.output.bytes.Load()) }))
 
 	for i, c := range m.list {
 		if err := reg.Register(c); err != nil {

@@ -3,6 +3,7 @@ package mqtt
 import (
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/forebay-gateway/forebay/mqtt/wire"
@@ -14,6 +15,7 @@ type output struct {
 	c       net.Conn
 	on      outputOwner
 	timeout time.Duration // in which the peer has to take a chunk
+	shared  *outputMemory // of all connections
 
 	mu       sync.Mutex
 	cond     *sync.Cond // made by waitRoom: the reader waits for the flusher; nil while nobody waited
@@ -24,6 +26,12 @@ type output struct {
 	closing  bool // close the connection when everything is written
 	closed   bool // nothing is taken any more
 	starved  bool // a delivery found no room: tell the owner when there is some
+}
+
+// outputMemory is what waits for all connections together.
+type outputMemory struct {
+	limit int64 // 0: none
+	bytes atomic.Int64
 }
 
 // outputOwner is told what the flusher meets. They are called without locks.
@@ -57,11 +65,11 @@ func (o *output) message(packet []byte, id int, pid uint16, dup bool, limit int)
 	if o.closed || o.closing {
 		return false
 	}
-	if n := o.sizeLocked(); n > 0 && n+len(packet) > limit {
-		o.starved = true
+	if o.fullLocked(len(packet), limit) {
 		return false
 	}
 	o.growLocked()
+	o.shared.bytes.Add(int64(len(packet)))
 	at := len(o.buf)
 	o.buf = append(o.buf, packet...)
 	o.count++
@@ -71,12 +79,31 @@ func (o *output) message(packet []byte, id int, pid uint16, dup bool, limit int)
 	return true
 }
 
+// fullLocked reports whether there is no room for n bytes more, for this connection or for all of them. An empty buffer
+// always has room: whoever is told that there is none has something to write, and is called when it is written.
+func (o *output) fullLocked(n, limit int) bool {
+	have := o.sizeLocked()
+	if have == 0 || have+n <= limit && (o.shared.limit == 0 || o.shared.bytes.Load()+int64(n) <= o.shared.limit) {
+		return false
+	}
+	o.starved = true
+	return true
+}
+
+// appendLocked adds a packet that fn appends.
+func (o *output) appendLocked(fn func(b []byte) []byte) {
+	o.growLocked()
+	before := len(o.buf)
+	o.buf = fn(o.buf)
+	o.count++
+	o.shared.bytes.Add(int64(len(o.buf) - before))
+}
+
 // room reports whether a message of n bytes would find room.
 func (o *output) room(n, limit int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if have := o.sizeLocked(); have > 0 && have+n > limit {
-		o.starved = true
+	if o.fullLocked(n, limit) {
 		return false
 	}
 	return !o.closed && !o.closing
@@ -90,9 +117,7 @@ func (o *output) control(fn func(b []byte) []byte) {
 	if o.closed || o.closing {
 		return
 	}
-	o.growLocked()
-	o.buf = fn(o.buf)
-	o.count++
+	o.appendLocked(fn)
 }
 
 // wake starts the flusher when there is something to write and none runs.
@@ -134,7 +159,9 @@ func (o *output) flush() {
 		o.mu.Unlock()
 
 		o.on.packets(count)
+		size := int64(len(b))
 		err := o.write(b)
+		o.shared.bytes.Add(-size)
 		if cap(b) <= keptBuf {
 			b = b[:0]
 			bufPool.Put(&b)
@@ -189,6 +216,7 @@ func (o *output) end() {
 
 // freeLocked gives the buffer back: an idle connection has none.
 func (o *output) freeLocked() {
+	o.shared.bytes.Add(-int64(len(o.buf))) // of a connection that was closed with something in it
 	if o.buf != nil && cap(o.buf) <= keptBuf {
 		b := o.buf[:0]
 		bufPool.Put(&b)
@@ -218,9 +246,7 @@ func (o *output) finish(fn func(b []byte) []byte, timeout time.Duration) {
 		return
 	}
 	if fn != nil {
-		o.growLocked()
-		o.buf = fn(o.buf)
-		o.count++
+		o.appendLocked(fn)
 	}
 	o.closing = true
 	o.timeout = timeout

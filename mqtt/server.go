@@ -39,6 +39,7 @@ type Server struct {
 	now         func() time.Time
 	metrics     *metrics
 	outputLimit int
+	output      outputMemory
 	slots       transport.Slots // of TLS handshakes
 
 	lanes    *lanes
@@ -112,6 +113,7 @@ func New(cfg Config, opts Options) (*Server, error) {
 		stopped:     make(chan struct{}),
 	}
 	srv.timers = newTimers()
+	srv.output.limit = int64(cfg.OutputMemory)
 	srv.fights = newFights(&srv.cfg)
 	m, err := newMetrics(srv, opts.Registerer)
 	if err != nil {
