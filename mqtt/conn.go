@@ -276,7 +276,7 @@ func byGateway(cause error) bool {
 // drain throws away what the client still sends, see linger.
 func (c *conn) drain() {
 	_ = c.nc.SetReadDeadline(time.Now().Add(linger))
-	_, _ = io.CopyN(io.Discard, c.nc, 256<<10)
+	_, _ = io.Copy(io.Discard, c.nc)
 }
 
 func (c *conn) clientID() string {

@@ -52,6 +52,8 @@ func (l *listener) webSocket() *http.Server {
 		Handler:           mux,
 		ConnState:         l.placeOf,
 		ReadHeaderTimeout: l.srv.cfg.ConnectTimeout.Std(),
+		ReadTimeout:       l.srv.cfg.ConnectTimeout.Std(), // of a body, too; a WebSocket has none of these any more
+		WriteTimeout:      l.srv.cfg.ConnectTimeout.Std(),
 		IdleTimeout:       l.srv.cfg.ConnectTimeout.Std(),
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          log.New(io.Discard, "", 0), // broken requests of strangers
