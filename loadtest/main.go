@@ -69,7 +69,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		printOptions(stderr, fs)
 	}
 	c := &o.cfg
-	fs.StringVar(&c.Broker, "mqtt", "127.0.0.1:1883", "`ADDRESS` of the broker: host:port, tcp://host:port or ws://host:port/path")
+	fs.StringVar(&c.Broker, "mqtt", "", "`ADDRESS` of the broker: host:port, tcp://host:port or ws://host:port/path")
 	fs.StringVar(&transport, "transport", "", "tcp or ws, for an ADDRESS without a scheme")
 	fs.StringVar((*string)(&c.Protocol), "protocol", "5", "MQTT version of the devices: 5, 3.1.1 or both")
 	fs.StringVar(&c.TopicPrefix, "prefix", "fleet", "first levels of the MQTT topics: PREFIX/RUN/DEVICE/telemetry")
@@ -98,6 +98,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	if fs.NArg() > 0 {
 		return o, fmt.Errorf("unexpected argument %q", fs.Arg(0))
 	}
+	none := c.Broker == "" // no default: what is started by mistake must not load a broker that somebody needs
 	var err error
 	if c.Mix, err = fleet.ParseMix(qos); err != nil {
 		return o, err
@@ -114,6 +115,9 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	}
 	if subscribeQoS < 0 || subscribeQoS > 2 {
 		return o, fmt.Errorf("subscribe-qos %d is not 0, 1 or 2", subscribeQoS)
+	}
+	if none && !o.version {
+		return o, errors.New("no broker: give --mqtt ADDRESS, such as --mqtt 127.0.0.1:1883")
 	}
 	c.Subscribers, c.SubscriberQoS = subscribers, uint8(subscribeQoS)
 	if c.Kafka = list(kafka); len(c.Kafka) > 0 {

@@ -23,8 +23,8 @@ func TestParseReadsTheCommandLine(t *testing.T) {
 		c.Mix != (fleet.Mix{1, 0, 3}) || c.Payload != 300 || c.Window != 9 || c.Count != 10 || c.Duration != 0 || c.Subscribers != 2 || c.SubscriberQoS != 1 || o.report != "r" {
 		t.Errorf("%+v", o)
 	}
-	if o, err := parse(nil, io.Discard); err != nil || o.cfg.Duration != defaultDuration || len(o.cfg.KafkaTopic) != 0 {
-		t.Errorf("no arguments: %+v, %v", o, err)
+	if o, err := parse([]string{"--mqtt", "h:1"}, io.Discard); err != nil || o.cfg.Duration != defaultDuration || len(o.cfg.KafkaTopic) != 0 {
+		t.Errorf("no other arguments: %+v, %v", o, err)
 	}
 }
 
@@ -46,7 +46,9 @@ func TestWrongUsageExitsWithTwo(t *testing.T) {
 	f("--profile calm", `profile "calm"`)
 	f("--transport quic", `transport "quic"`)
 	f("--subscribe-qos 3", "subscribe-qos 3")
-	f("--payload 5", "payload: 5 is not in 96..")
+	f("", "no broker: give --mqtt")
+	f("--transport ws", "no broker: give --mqtt")
+	f("--mqtt 127.0.0.1:1 --payload 5", "payload: 5 is not in 96..")
 	f("--nonsense", "nonsense")
 	f("extra", `unexpected argument "extra"`)
 }
