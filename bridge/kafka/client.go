@@ -34,17 +34,16 @@ type Client struct {
 	running                      sync.WaitGroup
 	air                          sync.WaitGroup // flights whose Done was not called yet
 
-	mu        sync.Mutex
-	closed    bool
-	producer  *kgo.Client // nil while it is being built anew
-	admin     *kadm.Client
-	topics    map[string]*Topic
-	forgotten []string  // topics to be dropped by the producer
-	ready     []*Flight // to be appended
-	watchers  []func()
-	scans     []*Scan   // that wait for their turn
-	builtAt   time.Time // the producer
-	upAt      time.Time // the cluster was not reachable before
+	mu       sync.Mutex
+	closed   bool
+	producer *kgo.Client // nil while it is being built anew
+	admin    *kadm.Client
+	topics   map[string]*Topic
+	ready    []*Flight // to be appended
+	watchers []func()
+	scans    []*Scan   // that wait for their turn
+	builtAt  time.Time // the producer
+	upAt     time.Time // the cluster was not reachable before
 
 	flying      int // flights with the producer
 	outstanding int // messages without an outcome
