@@ -344,6 +344,7 @@ func TestAuthUserNameIsInTheRecords(t *testing.T) {
 
 // A token ends its connection when it expires.
 func TestAuthTokenExpiryEndsTheConnection(t *testing.T) {
+	t.Parallel()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)

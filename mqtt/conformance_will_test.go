@@ -201,6 +201,7 @@ func TestWillOnServerTopicIsRefused(t *testing.T) {
 
 // An orderly stop ends the connections: a will without delay is sent, one with a delay waits for its time.
 func TestWillsAtAStop(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	sub := s.connect(t, keep("sub"))
 	sub.Subscribe("w/#", 1)

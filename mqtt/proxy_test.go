@@ -114,6 +114,7 @@ func TestProxyHeaderComesInPieces(t *testing.T) {
 }
 
 func TestProxyHeaderIsRequiredAndChecked(t *testing.T) {
+	t.Parallel()
 	s := secure(t, proxies("127.0.0.0/8"))
 	failures := 0.0
 	f := func(first []byte, reason string) {
