@@ -42,6 +42,14 @@
 // identifiers are durable before the packet that depends on them leaves; QoS 1 identifiers and positions are written
 // every checkpoint_interval, so that a crash may repeat QoS 1 deliveries of that span (as MQTT allows).
 //
+// # Bounds
+//
+// What waits for one connection is bounded (output_buffer, max_queued), and what waits for all of them (output_memory).
+// What a session may be behind on the log is the operator's choice (max_behind_time, max_behind_records, max_behind_size).
+// Sessions that are behind at the same place share what is read (catch_up_cache). Clients that take a client ID from each
+// other are slowed down (take_over_burst). A retained message is as its publisher gave it: the ttl of a stream binds what
+// the stream delivers, not what is retained.
+//
 // # Limits
 //
 // QoS 0 messages are not kept for sessions that are offline. A session whose position has been passed by retention gets a
