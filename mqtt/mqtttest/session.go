@@ -118,17 +118,18 @@ func (c *Client) SendPublish(p Publish) uint16 {
 	return p.ID
 }
 
-// Publish sends a PUBLISH and sees it through to its last acknowledgement.
+// Publish sends a PUBLISH and sees it through to its last acknowledgement. Deliveries that come before are kept for later:
+// to whom a message is delivered first is the server's affair.
 func (c *Client) Publish(p Publish) {
 	c.t.Helper()
 	id := c.SendPublish(p)
 	switch p.QoS {
 	case 1:
-		c.ExpectAck(packets.Puback, id, 0)
+		c.expectAside(packets.Puback, id)
 	case 2:
-		c.ExpectAck(packets.Pubrec, id, 0)
+		c.expectAside(packets.Pubrec, id)
 		c.SendAck(packets.Pubrel, id)
-		c.ExpectAck(packets.Pubcomp, id, 0)
+		c.expectAside(packets.Pubcomp, id)
 	}
 }
 
