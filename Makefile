@@ -23,8 +23,8 @@ demo: build ## run the whole way on this machine with the embedded upstream (ARG
 test: ## run the tests, short forms (under three minutes)
 	$(GO) test -short ./...
 
-race: ## run the tests with the race detector
-	$(GO) test -race -short ./...
+race: ## run the tests with the race detector, one package after the other
+	$(GO) test -race -short -p 1 ./...
 
 lint: ## gofumpt, vet, staticcheck
 	@out=$$($(TOOL) gofumpt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "not gofumpt-clean:"; echo "$$out"; exit 1; fi
