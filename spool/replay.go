@@ -21,6 +21,10 @@ func (r *recovery) replay() error {
 		err := decodePayload(payload, payloadVisitor{
 			records: r.replayRecords,
 			changes: func(b []byte) error {
+				// One that cannot be read would keep all after it from meta.db, and the journal from being released.
+				if err := decodeChanges(b, func(string, string, []byte) error { return nil }); err != nil {
+					return err
+				}
 				if uint64(lsn) > applied {
 					s.tail.changes = append(s.tail.changes, pendingChanges{b: append([]byte(nil), b...), cost: int64(len(b))})
 					s.unapplied += int64(len(b))
