@@ -2,12 +2,7 @@ package spool
 
 import (
 	"context"
-	"encoding/binary"
-	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"sync"
 	"time"
 )
 
@@ -63,21 +58,6 @@ type Cursor struct {
 	dirty   bool     // in set.changed
 	writing bool     // in the group that is being written
 	dropped bool
-}
-
-// cursorSet are the cursors of a spool. Positions are in memory; changed ones ride along with the next group that is due.
-type cursorSet struct {
-	s *Spool
-
-	mu      sync.Mutex
-	byName  map[string]*Cursor
-	changed []*Cursor     // not yet given to a group
-	flying  []*Cursor     // in the group that is being written
-	wrote   chan struct{} // closed when a group with cursors has ended
-}
-
-func newCursorSet(s *Spool) *cursorSet {
-	return &cursorSet{s: s, byName: make(map[string]*Cursor), wrote: make(chan struct{})}
 }
 
 // OpenCursor opens or makes a cursor, and waits until a new one is durable. Opening it again gives the same one; Protect
@@ -165,18 +145,6 @@ func (c *Cursor) Commit(partition int, next Offset) {
 	c.set.touchLocked(c)
 }
 
-// touchLocked has c written with a coming group.
-func (set *cursorSet) touchLocked(c *Cursor) {
-	if c.dirty {
-		return
-	}
-	c.dirty = true
-	set.changed = append(set.changed, c)
-	if len(set.changed) == 1 {
-		signal(set.s.cursorWork)
-	}
-}
-
 // Flush waits until everything that was committed is durable.
 func (c *Cursor) Flush(ctx context.Context) error {
 	set := c.set
@@ -249,168 +217,4 @@ func (st *stream) heldBytes(pos []Offset) (n int64) {
 		}
 	}
 	return n
-}
-
-func (set *cursorSet) infos() []CursorInfo {
-	set.mu.Lock()
-	defer set.mu.Unlock()
-	infos := make([]CursorInfo, 0, len(set.byName))
-	for _, name := range slices.Sorted(maps.Keys(set.byName)) {
-		c := set.byName[name]
-		if c.dropped {
-			continue
-		}
-		info := CursorInfo{Name: name, Stream: c.st.name, Protect: c.protect, Positions: slices.Clone(c.pos)}
-		for i, p := range c.st.parts {
-			if start, end := p.bounds(); end > max(start, c.pos[i]) {
-				info.Lag += uint64(end - max(start, c.pos[i]))
-			}
-		}
-		infos = append(infos, info)
-	}
-	return infos
-}
-
-func (set *cursorSet) dirty() bool {
-	set.mu.Lock()
-	defer set.mu.Unlock()
-	return len(set.changed) > 0
-}
-
-// addDirty puts the changed cursors into g, at the positions they have now: every group before g is durable, so they are
-// not ahead of the log. It returns the memory that g took for them.
-func (set *cursorSet) addDirty(g *group) int64 {
-	set.mu.Lock()
-	defer set.mu.Unlock()
-	before := g.cost
-	n := 0
-	for _, c := range set.changed {
-		if g.size > 2*set.s.groupCap { // thousands of cursors: the rest goes with the next group
-			break
-		}
-		n++
-		c.dirty, c.writing = false, true
-		if c.dropped {
-			g.addChange(cursorSpace, c.name, nil)
-		} else {
-			g.addChange(cursorSpace, c.name, c.encodeLocked())
-		}
-	}
-	set.flying = append(set.flying[:0], set.changed[:n]...)
-	set.changed = append(set.changed[:0], set.changed[n:]...)
-	if len(set.changed) > 0 {
-		set.s.cursorsDue.Store(true)
-		set.s.wakeCommitter()
-	}
-	return g.cost - before
-}
-
-// written tells that the group with the cursors of the last addDirty has ended.
-func (set *cursorSet) written(err error) {
-	set.mu.Lock()
-	defer set.mu.Unlock()
-	if len(set.flying) == 0 {
-		return
-	}
-	for _, c := range set.flying {
-		c.writing = false
-		if err != nil && !c.dirty {
-			c.dirty = true
-			set.changed = append(set.changed, c)
-		}
-		if c.dropped && err == nil && set.byName[c.name] == c {
-			delete(set.byName, c.name)
-		}
-	}
-	clear(set.flying)
-	set.flying = set.flying[:0]
-	close(set.wrote)
-	set.wrote = make(chan struct{})
-}
-
-// floor is the lowest position of the protected cursors of a partition; ok is false when there is none.
-func (set *cursorSet) floor(p *partition) (o Offset, ok bool) {
-	set.mu.Lock()
-	defer set.mu.Unlock()
-	for _, c := range set.byName {
-		if c.st == p.st && c.protect && !c.dropped && (!ok || c.pos[p.num] < o) {
-			o, ok = c.pos[p.num], true
-		}
-	}
-	return o, ok
-}
-
-// A cursor in its space of meta.db, the name is the key:
-//
-//	u8 version, u8 flags (1 protect), string stream, uvarint count, count x uvarint position
-const (
-	cursorSpace   = ownSpaces + "cursors"
-	cursorVersion = 1
-)
-
-func (c *Cursor) encodeLocked() []byte {
-	b := make([]byte, 0, 16+len(c.st.name)+5*len(c.pos))
-	b = append(b, cursorVersion, 0)
-	if c.protect {
-		b[1] = 1
-	}
-	b = appendString(b, c.st.name)
-	b = binary.AppendUvarint(b, uint64(len(c.pos)))
-	for _, o := range c.pos {
-		b = binary.AppendUvarint(b, uint64(o))
-	}
-	return b
-}
-
-type storedCursor struct {
-	stream  string
-	protect bool
-	pos     []Offset
-}
-
-func decodeCursor(b []byte) (c storedCursor, err error) {
-	d := decoder{b: b}
-	if v := d.u8(); v != cursorVersion && d.err == nil {
-		return c, fmt.Errorf("cursor version %d: %w", v, ErrUnsupported)
-	}
-	c.protect = d.u8()&1 != 0
-	c.stream = string(d.bytes(d.uvarint())) // copied: b is bbolt's
-	n := d.uvarint()
-	if n > maxPartitions {
-		d.fail(errors.New("too many partitions"))
-	}
-	for i := uint64(0); i < n && d.err == nil; i++ {
-		c.pos = append(c.pos, Offset(d.uvarint()))
-	}
-	if d.err != nil {
-		return c, &CorruptionError{Where: "cursor", At: d.at, Detail: d.err.Error()}
-	}
-	return c, nil
-}
-
-// restore loads the cursors after recovery. A position above the log end, which a lost journal leaves behind, is set to
-// the end: the offsets in between were never given out.
-func (set *cursorSet) restore(name string, b []byte) error {
-	sc, err := decodeCursor(b)
-	if err != nil {
-		return fmt.Errorf("cursor %q: %w", name, err)
-	}
-	st := set.s.byName[sc.stream]
-	if st == nil {
-		set.s.log.Warn("cursor of a stream that does not exist any more is left alone", "cursor", name, "stream", sc.stream)
-		return nil
-	}
-	c := &Cursor{set: set, name: name, st: st, protect: sc.protect, pos: make([]Offset, len(st.parts))}
-	copy(c.pos, sc.pos)
-	for i, p := range st.parts {
-		if c.pos[i] > p.end {
-			set.s.log.Warn("cursor is ahead of the log and is set back to its end", "cursor", name, "stream", sc.stream,
-				"partition", i, "position", c.pos[i], "end", p.end)
-			c.pos[i] = p.end
-		}
-	}
-	set.mu.Lock()
-	defer set.mu.Unlock()
-	set.byName[name] = c
-	return nil
 }

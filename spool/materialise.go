@@ -1,18 +1,12 @@
 package spool
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"time"
-
-	bolt "go.etcd.io/bbolt"
 
 	"github.com/forebay-gateway/forebay/spool/journal"
 	"github.com/forebay-gateway/forebay/spool/segment"
-	"github.com/forebay-gateway/forebay/spool/vfs"
 )
 
 const (
@@ -165,69 +159,6 @@ func (s *Spool) materialiseStream(st *stream, lsn uint64, ends []Offset) error {
 	return s.writeBatches(st, lsn, batches, pos)
 }
 
-// buildBatch encodes records from o on, until the batch is large enough. It has none when all up to end is lost.
-func (p *partition) buildBatch(o, end Offset) (segment.Batch, error) {
-	b := segment.Batch{Partition: uint16(p.num), Base: uint64(o)}
-	for o < end && len(b.Body) < batchBytes {
-		p.mu.RLock()
-		c := p.chunkLocked(o)
-		var recs []Record
-		if c != nil {
-			recs = c.records[o-c.first : min(c.next(), end)-c.first]
-		}
-		after := p.chunkAfterLocked(o)
-		_, lost := p.lostAtLocked(o)
-		p.mu.RUnlock()
-		if c == nil && after != nil && after.first < end { // a loss of the journal that came before this start
-			if b.Count > 0 {
-				break
-			}
-			o = after.first
-			b.Base = uint64(o)
-			continue
-		}
-		if c == nil && lost { // likewise, and nothing came after it
-			if b.Count == 0 {
-				o = end
-			}
-			break
-		}
-		if c == nil {
-			panic(fmt.Sprintf("BUG: %s/%d: offset %d of %d is neither in the tail nor in a segment", p.st.name, p.num, o, end))
-		}
-		for i := range recs {
-			if len(b.Body) >= batchBytes {
-				break
-			}
-			addToBatch(&b, &recs[i], 0)
-			o++
-		}
-	}
-	b.Next = uint64(o)
-	return b, nil
-}
-
-func addToBatch(b *segment.Batch, r *Record, skip uint64) {
-	if b.Body == nil {
-		b.Body = make([]byte, 0, batchBytes+4<<10)
-	}
-	b.Body = appendRecord(b.Body, r, skip)
-	if b.Count == 0 || r.ReceivedAt < b.MinTime {
-		b.MinTime = r.ReceivedAt
-	}
-	if b.Count == 0 || r.ReceivedAt > b.MaxTime {
-		b.MaxTime = r.ReceivedAt
-	}
-	b.Count++
-	b.Expiries = append(b.Expiries, r.ExpiresAt)
-	if r.ExpiresAt == 0 {
-		b.Never++
-		return
-	}
-	b.MinExpiry = minNonZero(b.MinExpiry, r.ExpiresAt)
-	b.MaxExpiry = max(b.MaxExpiry, r.ExpiresAt)
-}
-
 // writeBatches stores the batches in one transaction of the active segment, rolls it when it is full or old, and then
 // lets the tail forget what is below next.
 func (s *Spool) writeBatches(st *stream, lsn uint64, batches []segment.Batch, next []Offset) error {
@@ -318,119 +249,4 @@ func (s *Spool) unappliedDone(n int64) {
 	defer s.mu.Unlock()
 	s.unapplied -= n
 	s.roomChangedLocked()
-}
-
-// activeSegment is the segment that st writes to; a new one is made when there is none.
-func (s *Spool) activeSegment(st *stream) (*segmentFile, error) {
-	if f := st.active(); f != nil {
-		if len(f.ranges) == 0 || f.age(s.clock.now()) < s.cfg.Segment.MaxAge.Std() {
-			return f, nil
-		}
-		s.roll(f)
-	}
-	seq := st.nextSeq()
-	seg, err := s.createSegment(st, seq)
-	if errors.Is(err, fs.ErrExist) { // whatever it is: it must not stop the stream
-		s.log.Warn("something else lies in the place of a new segment", "stream", st.name, "segment", seq)
-		st.segMu.Lock()
-		st.lastSeq = max(st.lastSeq, seq)
-		st.segMu.Unlock()
-	}
-	if err != nil {
-		return nil, err
-	}
-	f := newSegmentFile(st, seq, seg)
-	st.segMu.Lock()
-	st.segs = append(st.segs[:len(st.segs):len(st.segs)], f)
-	st.segMu.Unlock()
-	s.log.Info("segment begun", "stream", st.name, "segment", seq)
-	return f, nil
-}
-
-func (s *Spool) createSegment(st *stream, seq uint64) (*segment.Segment, error) {
-	path := s.segmentDir(st.name) + "/" + segmentName(seq)
-	seg, err := segment.Create(path, s.segmentOptions(st, seq))
-	if !errors.Is(err, fs.ErrNotExist) {
-		return seg, err
-	}
-	// Somebody has removed the directory. The journal, and with it all other streams, would stand still.
-	if err := vfs.OS.MkdirAll(s.segmentDir(st.name), 0o750); err != nil {
-		return nil, err
-	}
-	return segment.Create(path, s.segmentOptions(st, seq))
-}
-
-// roll ends the writing to f; the janitor seals it.
-func (s *Spool) roll(f *segmentFile) {
-	f.rolled.Store(true)
-	s.kickJanitor()
-}
-
-// writeMeta writes the changes that wait, the partitions' next offsets and the catalog in one transaction with the
-// journal position lsn, which is durable: a power cut would give the number of one that is not to another frame.
-func (s *Spool) writeMeta(lsn uint64) error {
-	now := s.clock.now()
-	var cost int64
-	err := s.meta.update(func(tx *bolt.Tx) error {
-		cost = 0
-		for _, c := range s.metaChanges {
-			if err := s.meta.applyChanges(tx, c.b); err != nil {
-				return err
-			}
-			cost += c.cost
-		}
-		if err := s.putCatalog(tx); err != nil {
-			return err
-		}
-		if err := s.meta.putNumber(tx, keyApplied, lsn); err != nil {
-			return err
-		}
-		return s.meta.putNumber(tx, keyClock, uint64(now))
-	})
-	if err != nil {
-		return fmt.Errorf("meta.db: %w", err)
-	}
-	clear(s.metaChanges)
-	s.metaChanges = s.metaChanges[:0]
-	s.metaApplied, s.metaWritten = lsn, now
-	s.unappliedDone(cost)
-	return nil
-}
-
-// putCatalog writes what has changed of partitions and segments. A segment's entry says what it held at least: one that is
-// missing later is missed by it.
-func (s *Spool) putCatalog(tx *bolt.Tx) error {
-	for _, st := range s.streams {
-		for _, p := range st.parts {
-			if err := p.put(tx); err != nil {
-				return err
-			}
-		}
-		for _, f := range st.segments() {
-			if f.catalogued.Load() {
-				continue
-			}
-			rec := f.record()
-			if err := putJSON(tx.Bucket(bucketSegments), segmentKey(st.name, f.seq), rec); err != nil {
-				return err
-			}
-			if rec.Sealed {
-				tx.OnCommit(func() { f.catalogued.Store(true) })
-			}
-		}
-	}
-	return nil
-}
-
-// put writes the partition's record when it is not what meta.db has.
-func (p *partition) put(tx *bolt.Tx) error {
-	p.mu.RLock()
-	r := partitionRecord{Next: p.applied, Start: p.start, Lost: append([]lostRange(nil), p.lost...)}
-	p.mu.RUnlock()
-	j, err := json.Marshal(r)
-	if err != nil || bytes.Equal(j, p.saved) {
-		return err
-	}
-	tx.OnCommit(func() { p.saved = j })
-	return tx.Bucket(bucketPartitions).Put(partitionKey(p.st.name, p.num), j)
 }
