@@ -1,7 +1,6 @@
 package mqtt
 
 import (
-	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -160,91 +159,6 @@ func (r *retainedStore) len() int {
 	return r.n
 }
 
-// next returns the retained message of the first topic after last, in the store's order, that filter matches; "" starts.
-// What is added or removed between two calls is seen or not, as the order has it; nothing that stays is left out. A call
-// visits at most budget nodes and returns what is left of it; when nothing is left, the search goes on after the topic at.
-func (r *retainedStore) next(filter, last string, budget int) (rec *spool.Record, at string, left int) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	w := retainedWalk{after: last != "", left: budget}
-	rec = w.walk(&r.root, filter, last, true)
-	if w.stopped {
-		return nil, w.at, 0
-	}
-	return rec, "", max(w.left, 1)
-}
-
-// retainedWalk visits the topics that match a filter in order. A node comes before its children.
-type retainedWalk struct {
-	after bool // still on the path to last: skip what is not behind it
-
-	left    int    // nodes that it may visit
-	stopped bool   // it has no more, and
-	at      string // this is the topic of the last that it visited
-}
-
-// walk visits below n, where rest is what is left of the filter and last what is left of the topic to go on after.
-func (w *retainedWalk) walk(n *retainedNode, rest, last string, first bool) *spool.Record {
-	name, deeper, more := strings.Cut(rest, "/")
-	lastName, lastDeeper, lastMore := "", "", false
-	start := 0
-	if w.after {
-		lastName, lastDeeper, lastMore = strings.Cut(last, "/")
-		start, _ = n.find(lastName)
-	}
-	if name != "+" && name != "#" {
-		i, ok := n.find(name)
-		if !ok || i < start {
-			return nil
-		}
-		start = i
-	}
-	for i := start; i < len(n.children); i++ {
-		child := n.children[i]
-		if name != "+" && name != "#" && child.name != name {
-			return nil
-		}
-		if first && (name == "+" || name == "#") && strings.HasPrefix(child.name, "$") { // MQTT 5, 4.7.2
-			i = sort.Search(len(n.children), func(i int) bool { return n.children[i].name >= "%" }) - 1 // the next letter
-			continue
-		}
-		onPath := w.after && child.name == lastName
-		w.after = onPath
-		if !onPath {
-			w.left--
-		}
-		// Of a node on the path only what is below it comes after last, and the node itself if last does not end here.
-		visit := !onPath
-		here := name == "#" || !more || deeper == "#"
-		if visit && here && child.rec != nil {
-			return child.rec
-		}
-		if onPath && !lastMore {
-			w.after = false // last itself: its children come after it
-		}
-		if w.left <= 0 {
-			w.stopped, w.at = true, child.name
-			return nil
-		}
-		var found *spool.Record
-		switch {
-		case name == "#":
-			found = w.walk(child, "#", lastDeeper, false)
-		case more:
-			found = w.walk(child, deeper, lastDeeper, false)
-		}
-		if found != nil {
-			return found
-		}
-		if w.stopped {
-			w.at = child.name + "/" + w.at
-			return nil
-		}
-		w.after = false
-	}
-	return nil
-}
-
 // expired lists topics whose message is over.
 func (r *retainedStore) expired(now time.Time) (topics []string) {
 	r.mu.RLock()
@@ -272,39 +186,6 @@ func (r *retainedStore) removeExpired(topic string, now time.Time) {
 	}
 }
 
-// retainedJob is a SUBSCRIBE whose retained messages are being sent.
-type retainedJob struct {
-	sub  *subscription
-	last string // topic that was sent last
-}
-
-// addRetainedLocked adds jobs. A filter has one: if it comes again before it is through, its job begins anew, in its place.
-func (s *session) addRetainedLocked(jobs []retainedJob) {
-	at := make(map[string]int, len(s.retained)+len(jobs))
-	for i := range s.retained {
-		at[s.retained[i].sub.filter] = i
-	}
-	for _, j := range jobs {
-		if i, ok := at[j.sub.filter]; ok {
-			s.retained[i] = j
-			continue
-		}
-		at[j.sub.filter] = len(s.retained)
-		s.retained = append(s.retained, j)
-	}
-}
-
-// dropRetainedLocked forgets the job of a filter.
-func (s *session) dropRetainedLocked(filter string) {
-	if len(s.retained) == 0 {
-		return
-	}
-	s.retained = slices.DeleteFunc(s.retained, func(j retainedJob) bool { return j.sub.filter == filter })
-	if len(s.retained) == 0 {
-		s.retained = nil
-	}
-}
-
 // asGiven is rec with the expiry that its publisher gave. What a stream's ttl and max_ttl make of it binds the record in the
 // stream, not the retained message, which is what it was before and after a restart.
 func asGiven(rec *spool.Record, expiresAt int64) *spool.Record {
@@ -322,77 +203,4 @@ func retainedChange(rec *spool.Record) spool.Change {
 		return spool.Change{Space: spaceRetained, Key: rec.Topic}
 	}
 	return spool.Change{Space: spaceRetained, Key: rec.Topic, Value: appendMessage([]byte{stateVersion}, rec)}
-}
-
-// A turn of serveRetained: so many messages, or so many nodes of the store, whichever comes first. Filters that match
-// nothing must not cost others anything, and neither the session's lock nor the store's is held for long.
-const (
-	retainedChunk = 4 * serveChunk
-	retainedNodes = 4096
-	retainedSteps = 256 // nodes under one lock
-)
-
-// serveRetained sends retained messages while there is room. more means that there is room for others, parked that there
-// is none.
-func (s *session) serveRetained(enc *encoder) (more, parked bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	nodes := retainedNodes
-	for n := 0; len(s.retained) > 0; n++ {
-		if s.conn == nil {
-			return false, true
-		}
-		if n == retainedChunk || nodes <= 0 {
-			return true, false
-		}
-		job := s.retained[0]
-		s.mu.Unlock()
-		rec, at, left := s.srv.retainedFor(job.sub.topic).next(job.sub.topic, job.last, retainedSteps)
-		s.mu.Lock()
-		nodes -= retainedSteps - left + 1
-		if len(s.retained) == 0 || s.retained[0] != job {
-			continue // another SUBSCRIBE or UNSUBSCRIBE came
-		}
-		switch {
-		case left == 0:
-			s.retained[0].last = at
-		case rec == nil || s.subs.get(job.sub.filter) == nil:
-			s.retained = s.retained[1:]
-			if len(s.retained) == 0 {
-				s.retained = nil
-			}
-		case s.conn == nil || !s.sendRetainedLocked(job.sub, rec, enc):
-			return false, true
-		default:
-			s.retained[0].last = rec.Topic
-		}
-		s.touchLocked()
-	}
-	return false, false
-}
-
-func (s *session) sendRetainedLocked(sub *subscription, rec *spool.Record, enc *encoder) bool {
-	if sub.noLocal && rec.ClientID == s.id {
-		return true
-	}
-	h := how{qos: min(sub.qos, rec.QoS), retain: true} // MQTT 5, 3.3.1-8
-	if sub.id != 0 {
-		h.ids = []uint32{sub.id}
-	}
-	enc.reset(rec, s.srv.now())
-	if !enc.alive {
-		return true
-	}
-	if h.qos > 0 {
-		return s.roomLocked() && s.sendLocked(noLane, rec, h, enc)
-	}
-	packet, _ := enc.encode(s.conn.peer.Version, h)
-	if s.tooLarge(s.conn, packet) || s.denied(s.conn, rec.Topic, 0) {
-		return true
-	}
-	if !s.conn.out.message(packet, 0, 0, false, s.srv.outputLimit) {
-		return false
-	}
-	s.srv.metrics.publishSent(0, rec)
-	return true
 }
