@@ -21,7 +21,7 @@ func (g *Gateway) parts(log *slog.Logger) []part {
 		g.adminPart(component("admin")),
 		g.spoolPart(component("spool")),
 		g.bridgePart(component("bridge")),
-		g.mqttPart(component("mqtt")),
+		g.mqttPart(component("mqtt"), component("audit")),
 	}
 }
 
@@ -124,7 +124,7 @@ func (g *Gateway) bridgePart(log *slog.Logger) part {
 	return p
 }
 
-func (g *Gateway) mqttPart(log *slog.Logger) part {
+func (g *Gateway) mqttPart(log, audit *slog.Logger) part {
 	var s *mqtt.Server
 	return part{
 		name: "mqtt",
@@ -133,6 +133,7 @@ func (g *Gateway) mqttPart(log *slog.Logger) part {
 				Version:    g.build.Version,
 				Log:        mqtt.SpoolLog(g.spool),
 				Logger:     log,
+				Audit:      audit,
 				Registerer: g.reg,
 				Now:        g.spool.Now,
 			})

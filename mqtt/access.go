@@ -79,8 +79,9 @@ func (c *conn) maySubscribeTo(filter string, qos byte) error {
 	if a := c.srv.access; a != nil {
 		return a.Subscribe(c.client(), filter, qos)
 	}
-	if !c.rights().Subscribe(filter, qos) {
-		return ErrNotAuthorized
+	r := c.rights()
+	if !r.Subscribe(filter, qos) || !r.Ruled() && ours(auth.WithoutShare(filter)) {
+		return ErrNotAuthorized // without rules everybody may everything, but not read who came in from where
 	}
 	return nil
 }
@@ -88,7 +89,11 @@ func (c *conn) maySubscribeTo(filter string, qos byte) error {
 // mayReceive decides about a delivery. What was granted is not always still allowed: the rules change, and a session may be
 // resumed by another user.
 func (c *conn) mayReceive(topic string, qos byte) bool {
-	return c.srv.auth == nil || c.rights().Receive(topic, qos)
+	if c.srv.auth == nil {
+		return true
+	}
+	r := c.rights()
+	return r.Receive(topic, qos) && (r.Ruled() || !ours(topic))
 }
 
 // denied drops what the client may not receive any more, as if it had been delivered.

@@ -7,12 +7,15 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/forebay-gateway/forebay/mqtt"
 	"github.com/forebay-gateway/forebay/mqtt/auth"
@@ -26,6 +29,14 @@ type guarded struct {
 	srv   *mqtt.Server
 	users string // file
 	acl   string // file
+
+	reg *prometheus.Registry
+	log *logBuffer
+}
+
+// metric is the value of a counter or gauge, summed over its labels when label is empty.
+func (g *guarded) metric(t *testing.T, name, label string) float64 {
+	return (&secured{t: t, reg: g.reg}).metric(name, label)
 }
 
 // users that every guarded server has; the password of each is its name.
@@ -50,6 +61,11 @@ func guard(t *testing.T, rules string, change ...func(*mqtt.Config)) *guarded {
 	for _, f := range change {
 		f(&g.cfg)
 	}
+	if name := g.cfg.Audit.Stream; name != "" {
+		own := spool.DefaultStreamConfig(name)
+		own.Partitions = 1
+		g.spool.Streams = append(g.spool.Streams, own)
+	}
 	g.start(t)
 	t.Cleanup(func() { g.stop(t) })
 	return g
@@ -61,7 +77,11 @@ func (g *guarded) start(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if g.srv, err = mqtt.New(g.cfg, mqtt.Options{Log: mqtt.SpoolLog(log), Now: g.now}); err != nil {
+	g.reg, g.log = prometheus.NewRegistry(), &logBuffer{}
+	g.srv, err = mqtt.New(g.cfg, mqtt.Options{
+		Log: mqtt.SpoolLog(log), Now: g.now, Registerer: g.reg, Logger: slog.New(slog.NewTextHandler(g.log, nil)),
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	if err := g.srv.Listen(); err != nil {

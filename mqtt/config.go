@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/forebay-gateway/forebay/gateway/unit"
+	"github.com/forebay-gateway/forebay/mqtt/audit"
 	"github.com/forebay-gateway/forebay/mqtt/auth"
 )
 
@@ -18,6 +19,9 @@ type Config struct {
 
 	// Who may come in, and what clients may do.
 	Auth auth.Config `yaml:"auth"`
+
+	// Record of who came in, who was refused, and who changed what.
+	Audit audit.Config `yaml:"audit"`
 
 	// Time between two looks at the certificates, keys, CAs and revocation lists of the listeners. Changed ones are used
 	// from the next connection on; with a fault in one, the old ones stay in force and health says so. 0 is never: they
@@ -137,7 +141,8 @@ func DefaultConfig() Config {
 			{Name: "tcp", Type: ListenerTCP, Address: "127.0.0.1:1883"},
 			{Name: "websocket", Type: ListenerWebSocket, Address: "127.0.0.1:8083", Path: "/mqtt"},
 		},
-		Auth: auth.DefaultConfig(),
+		Auth:  auth.DefaultConfig(),
+		Audit: audit.DefaultConfig(),
 
 		CertificateReloadInterval: unit.Duration(5 * time.Second),
 
@@ -202,7 +207,7 @@ func (c Config) Validate() error {
 	for _, l := range c.Listeners {
 		own = append(own, l.Auth)
 	}
-	errs = append(errs, c.Auth.Validate(own...))
+	errs = append(errs, c.Auth.Validate(own...), c.Audit.Validate())
 	span("certificate_reload_interval", c.CertificateReloadInterval, 0, 24*time.Hour)
 	size("max_packet_size", c.MaxPacketSize, 1<<10, maxPacketSize)
 	size("max_connect_size", c.MaxConnectSize, 256, c.MaxPacketSize)

@@ -55,6 +55,7 @@ type conn struct {
 	deadline time.Duration // of the next packet, on the server's clock
 	claimed  string        // client ID of the CONNECT, for who is refused
 	polite   bool          // the client sent DISCONNECT with reason 0x00, which drops the will
+	recorded bool          // the audit knows that it is in
 
 	// Of the log's commit goroutine.
 	inGroup bool // in Server.inGroup
@@ -236,6 +237,7 @@ func (c *conn) end() {
 	}
 	c.out.abort()
 	c.srv.gone(c)
+	c.recordDisconnected(cause)
 	c.tellEnd(cause)
 }
 

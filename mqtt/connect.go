@@ -22,10 +22,14 @@ func (c *conn) connect(ctx context.Context) error {
 		if errors.As(err, &we) {
 			c.end0(err)
 			c.lst.stranger(c.nc.RemoteAddr(), we)
+			c.recordRefused(nil, we.Code.Code, err)
 			c.refuse(we.Version, we.Code.Code, we.Detail)
 			return err
 		}
 		c.closeFor(err)
+		if !lost(err) {
+			c.recordRefused(nil, reasonOf(err), fmt.Errorf("no CONNECT: %w", err))
+		}
 		return err
 	}
 	hello, ok := p.(*wire.Connect)
@@ -44,10 +48,12 @@ func (c *conn) connect(ctx context.Context) error {
 			err = errors.New(text)
 		}
 		c.end0(fmt.Errorf("refused with reason 0x%02X: %w", reason, err))
+		c.recordRefused(hello, reason, c.endCause())
 		c.refuse(hello.Version, reason, text)
 		return errors.New("refused")
 	}
 	c.srv.metrics.connects.Inc()
+	c.recordConnected(hello, ack.SessionPresent)
 	if a := c.srv.auth; a != nil && c.admitted.Load().generation != a.Generation() {
 		c.recheck() // the rules changed while nobody could see this connection
 	}
@@ -68,6 +74,13 @@ func (c *conn) end0(err error) {
 	if c.cause == nil {
 		c.cause = err
 	}
+}
+
+// endCause is why the connection ends, as far as it is known.
+func (c *conn) endCause() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cause
 }
 
 // greet checks the CONNECT and prepares what CONNACK tells: for MQTT 5 every limit that is enforced.
@@ -95,6 +108,7 @@ func (c *conn) greet(ctx context.Context, p *wire.Connect) (ack *wire.Connack, r
 	}
 	if w := p.Will; w != nil {
 		if err := c.mayPublish(w.Topic, w.QoS, w.Retain); err != nil {
+			c.recordDenied("will", w.Topic)
 			return nil, reasonOf(err), "will is not allowed"
 		}
 	}

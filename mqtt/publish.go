@@ -94,9 +94,14 @@ func (srv *Server) tooDeep(topic string) bool {
 	return strings.Count(topic, "/") >= srv.cfg.MaxTopicLevels
 }
 
+// ours are the topics of what the gateway itself puts into the spool: audit events, dead letters.
+func ours(topic string) bool {
+	return strings.HasPrefix(topic, "$forebay/") || topic == "$forebay"
+}
+
 // reserved topics are not for clients to publish to (MQTT 5, 4.7.2).
 func reserved(topic string) bool {
-	return strings.HasPrefix(topic, "$SYS/") || topic == "$SYS" || strings.HasPrefix(topic, "$share/")
+	return strings.HasPrefix(topic, "$SYS/") || topic == "$SYS" || strings.HasPrefix(topic, "$share/") || ours(topic)
 }
 
 // refusePublish answers a publish that is not stored. What is not stored is never acknowledged with success: a 3.1.1
@@ -106,6 +111,7 @@ func (c *conn) refusePublish(p *wire.Publish, err error) bool {
 	reason, denied := reasonOf(err), errors.Is(err, ErrNotAuthorized)
 	if denied {
 		c.srv.metrics.drop(dropDenied)
+		c.recordDenied("publish", p.Topic)
 	} else {
 		c.srv.metrics.drop(dropRefusedIn)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/forebay-gateway/forebay/mqtt/audit"
 	"github.com/forebay-gateway/forebay/mqtt/auth"
 	"github.com/forebay-gateway/forebay/mqtt/transport"
 	"github.com/forebay-gateway/forebay/spool"
@@ -24,6 +25,7 @@ type Options struct {
 	Log        Log                   // required, see SpoolLog
 	Access     Access                // nil: Config.Auth decides
 	Logger     *slog.Logger          // nil discards
+	Audit      *slog.Logger          // of audit events; nil is Logger
 	Registerer prometheus.Registerer // nil is private
 	Now        func() time.Time      // nil is time.Now
 	Version    string                // of the program, for $SYS/broker/version; empty is unknown
@@ -35,6 +37,7 @@ type Server struct {
 	spool       Log
 	access      Access     // nil, or
 	auth        *auth.Auth // nil
+	audit       *audit.Recorder
 	log         *slog.Logger
 	now         func() time.Time
 	metrics     *metrics
@@ -120,8 +123,16 @@ func New(cfg Config, opts Options) (*Server, error) {
 		return nil, fmt.Errorf("mqtt: %w", err)
 	}
 	srv.metrics = m
+	srv.audit, err = audit.New(cfg.Audit, audit.Options{
+		Logger: cmp.Or(opts.Audit, opts.Logger), Spool: opts.Log, Registerer: opts.Registerer, Now: opts.Now,
+	})
+	if err != nil {
+		m.unregister()
+		return nil, fmt.Errorf("mqtt: %w", err)
+	}
 	if err := srv.open(opts.Registerer); err != nil {
 		srv.closeAuth()
+		srv.audit.Close()
 		m.unregister()
 		return nil, fmt.Errorf("mqtt: %w", err)
 	}
@@ -204,6 +215,7 @@ func (srv *Server) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	start := func(fn func(context.Context)) { wg.Go(func() { fn(inner) }) }
 	start(srv.writer.run)
+	start(srv.audit.Run)
 	if srv.auth != nil {
 		start(func(ctx context.Context) { srv.auth.Watch(ctx, srv.rulesChanged) })
 	}

@@ -97,6 +97,7 @@ func (srv *Server) Close(ctx context.Context) error {
 	srv.connMu.Unlock()
 	defer srv.metrics.unregister()
 	defer srv.closeAuth()
+	defer srv.audit.Close()
 	if !started {
 		for _, l := range srv.listeners {
 			l.close()

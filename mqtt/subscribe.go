@@ -93,6 +93,7 @@ func (c *conn) maySubscribe(f *wire.Filter) byte {
 		return reasonFilterInvalid
 	}
 	if err := c.maySubscribeTo(f.Filter, f.QoS); err != nil {
+		c.recordDenied("subscribe", f.Filter)
 		return reasonOf(err)
 	}
 	if limit := c.srv.cfg.MaxSubscriptions; limit > 0 {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/forebay-gateway/forebay/mqtt/audit"
 	"github.com/forebay-gateway/forebay/mqtt/transport"
 	"github.com/forebay-gateway/forebay/mqtt/wire"
 )
@@ -56,6 +57,11 @@ func (l *listener) shake(ctx context.Context, nc net.Conn) (net.Conn, error) {
 func (l *listener) failed(remote net.Addr, err error) {
 	reason, hint := transport.ReasonOf(err)
 	l.srv.metrics.handshakeFailures.WithLabelValues(reason).Inc()
+	if reason != transport.ReasonGone {
+		l.srv.audit.Record(audit.Event{
+			Name: audit.Unwelcome, Listener: l.cfg.Name, Remote: remote.String(), What: reason, Detail: err.Error(),
+		})
+	}
 	if hint == "" {
 		l.srv.log.Debug("connection did not come as far as MQTT", "listener", l.cfg.Name, "remote", remote.String(), "err", err)
 		return

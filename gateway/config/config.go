@@ -108,6 +108,10 @@ func (c Config) validateStreams() error {
 	if _, ok := listed[dead]; !ok && c.keepsDeadLetters() {
 		names = append(names, dead)
 	}
+	audit := c.MQTT.Audit.Stream
+	if _, ok := listed[audit]; !ok && audit != "" && audit != spool.DefaultStream {
+		names = append(names, audit)
+	}
 	var errs []error
 	known := func(key, name string) bool {
 		if slices.Contains(names, name) {
@@ -132,6 +136,15 @@ func (c Config) validateStreams() error {
 		if st.WhenFull == spool.FullDropNew || st.WhenFull == spool.FullDropOldest {
 			errs = append(errs, fmt.Errorf("bridge.dead_letter_stream: stream %q drops records when it is full (when_full); a dead letter must not be lost", dead))
 		}
+	}
+	if st, ok := listed[audit]; audit == spool.DefaultStream || ok && len(st.Filters) > 0 {
+		errs = append(errs, fmt.Errorf("mqtt.audit.stream: stream %q takes records of devices; want one without filters", audit))
+	}
+	if audit != "" && !streamName.MatchString(audit) {
+		errs = append(errs, fmt.Errorf("mqtt.audit.stream: %q is not 1 to 64 of a-z, 0-9, - and _, starting with a letter or digit", audit))
+	}
+	if audit != "" && audit == dead && c.keepsDeadLetters() {
+		errs = append(errs, fmt.Errorf("mqtt.audit.stream: %q is the stream of dead letters (bridge.dead_letter_stream)", audit))
 	}
 	return errors.Join(errs...)
 }
@@ -187,13 +200,19 @@ func (c Config) keepsDeadLetters() bool {
 }
 
 // Resolved is c with everything filled in that follows from something else: the directories below gateway.data_dir, and the
-// stream of dead letters. Twice is fine.
+// streams of dead letters and of audit events. Twice is fine.
 func (c Config) Resolved() Config {
 	name := c.Bridge.DeadLetterStream
 	if c.keepsDeadLetters() && !slices.ContainsFunc(c.Spool.Streams, func(s spool.StreamConfig) bool { return s.Name == name }) {
 		dead := spool.DefaultStreamConfig(name)
 		dead.Partitions, dead.Retention = 1, deadLetterRetention
 		c.Spool.Streams = append(slices.Clip(c.Spool.Streams), dead)
+	}
+	audit := c.MQTT.Audit.Stream
+	if audit != "" && !slices.ContainsFunc(c.Spool.Streams, func(s spool.StreamConfig) bool { return s.Name == audit }) {
+		own := spool.DefaultStreamConfig(audit)
+		own.Partitions, own.Retention, own.MaxSize, own.WhenFull = 1, auditRetention, 2*c.Spool.Segment.MaxSize, spool.FullDropOldest
+		c.Spool.Streams = append(slices.Clip(c.Spool.Streams), own)
 	}
 	c.Spool.Dir = cmp.Or(c.Spool.Dir, filepath.Join(c.Gateway.DataDir, "spool"))
 	c.Bridge.Embedded.Dir = cmp.Or(c.Bridge.Embedded.Dir, filepath.Join(c.Gateway.DataDir, "embedded-kafka"))
@@ -202,6 +221,11 @@ func (c Config) Resolved() Config {
 
 // deadLetterRetention is for dead letters that have been dealt with; the others stay.
 const deadLetterRetention = 30 * 24 * unit.Hour
+
+// auditRetention is for audit events when spool.streams does not say otherwise.
+const auditRetention = 30 * 24 * unit.Hour
+
+var streamName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
 
 var gatewayID = regexp.MustCompile(`^[A-Za-z0-9._-]{0,64}$`)
 

@@ -153,8 +153,8 @@ func hidden(wildcard, level string) bool {
 	return (wildcard == "+" || wildcard == "#") && strings.HasPrefix(level, "$")
 }
 
-// withoutShare cuts $share/{name}/ from a filter as it is sent.
-func withoutShare(s string) string {
+// WithoutShare cuts $share/{name}/ from a filter as it is sent.
+func WithoutShare(s string) string {
 	if rest, ok := strings.CutPrefix(s, "$share/"); ok {
 		if _, topic, ok := strings.Cut(rest, "/"); ok {
 			return topic
@@ -172,7 +172,7 @@ func CheckTopic(a Action, topic string) error {
 		}
 		return nil
 	case ActionSubscribe:
-		return checkFilter(withoutShare(topic))
+		return checkFilter(WithoutShare(topic))
 	}
 	if strings.ContainsAny(topic, "+#") {
 		return fmt.Errorf("%q: a topic name holds no wildcards", topic)

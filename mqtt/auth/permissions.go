@@ -117,6 +117,9 @@ func earlier(a, b *entry) *entry {
 	return a
 }
 
+// Ruled reports whether there are rules at all.
+func (p *Permissions) Ruled() bool { return !p.open }
+
 // Connect reports whether the client may connect.
 func (p *Permissions) Connect() bool { return p.connect }
 
@@ -134,7 +137,7 @@ func (p *Permissions) Subscribe(filter string, qos byte) bool {
 	if p.open {
 		return true
 	}
-	e := p.subscribe.firstFilter(withoutShare(filter), qos)
+	e := p.subscribe.firstFilter(WithoutShare(filter), qos)
 	return e != nil && !e.deny
 }
 
@@ -189,7 +192,7 @@ func (a *ACL) Explain(q Question) Decision {
 		}
 	case q.Action == ActionSubscribe:
 		d.Allowed = p.Subscribe(q.Topic, q.QoS)
-		e = p.subscribe.firstFilter(withoutShare(q.Topic), q.QoS)
+		e = p.subscribe.firstFilter(WithoutShare(q.Topic), q.QoS)
 	default:
 		d.Allowed = p.Publish(q.Topic, q.QoS, q.Retain)
 		e = p.publish.first(q.Topic, q.QoS, q.Retain)
