@@ -6,9 +6,10 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 FUZZTIME ?= 20s
 ARGS    ?=
+STORES  ?= $(HOME)/.cache/forebay/stores
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test race lint fuzz crash test-kafka test-clients bench bench-mqtt bench-kafka generate clean
+.PHONY: help build demo test race lint fuzz crash test-kafka test-stores test-clients bench bench-mqtt bench-kafka generate clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +40,10 @@ crash: ## kill -9, full disk and power cut rounds, long form
 
 test-kafka: ## tests against a real Apache Kafka (needs Java 17 and Maven; fetches 45 MB once)
 	$(GO) test -count=1 -timeout 30m -run 'Kafka' ./bridge/kafkatest/... ./bridge/... ./loadtest/...
+
+test-stores: ## tests against servers of S3, Azure Blob and Google Cloud Storage (needs Node.js; fetches 150 MB once)
+	./.ci/stores $(STORES)
+	FOREBAY_STORE_SERVERS=$(STORES) $(GO) test -count=1 -timeout 10m -run 'Stores' ./tiering/...
 
 test-clients: ## foreign MQTT clients and kcat against the real binary (needs mosquitto-clients, Paho C, kcat, Node.js)
 	$(GO) test -count=1 -timeout 10m -parallel 8 ./loadtest/clients/...

@@ -42,6 +42,8 @@ var importRules = []importRule{
 	{"", "github.com/mochi-mqtt/", []string{"mqtt"}, "packets.Packet does not leave mqtt"},
 	{"", "github.com/twmb/franz-go", []string{"bridge/kafka", "bridge/embedded", "loadtest"}, "kgo.Record does not leave bridge/kafka"},
 	{"", "go.etcd.io/bbolt", []string{"spool"}, "the storage library stays in the spool"},
+	{"", "gocloud.dev", []string{"tiering/store"}, "one place speaks to object stores"},
+	{"", "github.com/parquet-go/", []string{"tiering/export"}, "columns are made in one place"},
 	{"", "github.com/spf13/viper", []string{"gateway/config"}, "one place reads the configuration"},
 	{"", "github.com/spf13/cobra", []string{"cmd"}, "flags belong to the command line"},
 }

@@ -1,0 +1,248 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// Dir is a directory as a store: each object a file. A file has its name only once its bytes are synced, and its name is synced
+// before Put returns. What a crash leaves of an unfinished one ends in tempSuffix and is not listed; the next Put of it replaces it.
+type Dir struct{ root string }
+
+var _ Store = (*Dir)(nil)
+
+const tempSuffix = ".part~"
+
+// OpenDir makes the directory when it is missing.
+func OpenDir(root string) (*Dir, error) {
+	if !filepath.IsAbs(root) {
+		return nil, fmt.Errorf("directory %q is not absolute", root)
+	}
+	root = filepath.Clean(root)
+	if err := makeDirs(root); err != nil {
+		return nil, err
+	}
+	return &Dir{root: root}, nil
+}
+
+// makeDirs makes a directory and syncs those above it that got a new entry.
+func makeDirs(dir string) error {
+	if fi, err := os.Stat(dir); err == nil {
+		if !fi.IsDir() {
+			return fmt.Errorf("%s: %w", dir, syscall.ENOTDIR)
+		}
+		return nil
+	}
+	parent := filepath.Dir(dir)
+	if err := makeDirs(parent); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return syncDir(parent)
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+func (d *Dir) path(key string) (string, error) {
+	if err := checkKey(key); err != nil {
+		return "", err
+	}
+	return filepath.Join(d.root, filepath.FromSlash(key)), nil
+}
+
+// Put implements Store.
+func (d *Dir) Put(ctx context.Context, key string, r io.Reader, size int64, o PutOptions) error {
+	path, err := d.path(key)
+	if err != nil {
+		return fmt.Errorf("put: %w", err)
+	}
+	if o.IfAbsent {
+		if _, err := os.Lstat(path); err == nil {
+			return fmt.Errorf("put %s: %w", key, ErrExist)
+		}
+	}
+	if err := makeDirs(filepath.Dir(path)); err != nil {
+		return fmt.Errorf("put %s: %w", key, err)
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*"+tempSuffix)
+	if err != nil {
+		return fmt.Errorf("put %s: %w", key, err)
+	}
+	err = fill(ctx, tmp, r, size, o.MD5)
+	if err = errors.Join(err, tmp.Close()); err == nil {
+		err = name(tmp.Name(), path, o.IfAbsent)
+	}
+	if err != nil {
+		_ = os.Remove(tmp.Name())
+		return fmt.Errorf("put %s: %w", key, err)
+	}
+	return nil
+}
+
+// fill writes the bytes and syncs them.
+func fill(ctx context.Context, f *os.File, r io.Reader, size int64, sum []byte) error {
+	if _, err := io.Copy(f, newExactReader(ctx, r, size, sum)); err != nil {
+		return err
+	}
+	return errors.Join(f.Chmod(0o640), f.Sync())
+}
+
+// name gives a finished file its name, and syncs that. A link, unlike a rename, does not replace what another writer was faster with.
+func name(tmp, path string, ifAbsent bool) error {
+	if !ifAbsent {
+		if err := os.Rename(tmp, path); err != nil {
+			return err
+		}
+		return syncDir(filepath.Dir(path))
+	}
+	if err := os.Link(tmp, path); errors.Is(err, fs.ErrExist) {
+		return ErrExist
+	} else if err != nil {
+		return err
+	}
+	return errors.Join(os.Remove(tmp), syncDir(filepath.Dir(path)))
+}
+
+// Get implements Store.
+func (d *Dir) Get(ctx context.Context, key string, offset, n int64) (io.ReadCloser, error) {
+	path, err := d.path(key)
+	if err != nil {
+		return nil, fmt.Errorf("get: %w", err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("get %s: %w", key, notExist(err))
+	}
+	if _, err := f.Seek(offset, io.SeekStart); err != nil {
+		return nil, errors.Join(fmt.Errorf("get %s: %w", key, err), f.Close())
+	}
+	var r io.Reader = f
+	if n >= 0 {
+		r = io.LimitReader(f, n)
+	}
+	return &fileReader{contextReader{ctx, r}, f}, nil
+}
+
+type fileReader struct {
+	contextReader
+	f *os.File
+}
+
+func (r *fileReader) Close() error { return r.f.Close() }
+
+// Stat implements Store.
+func (d *Dir) Stat(_ context.Context, key string) (Object, error) {
+	path, err := d.path(key)
+	if err != nil {
+		return Object{}, fmt.Errorf("stat: %w", err)
+	}
+	fi, err := os.Stat(path)
+	if err == nil && !fi.Mode().IsRegular() {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		return Object{}, fmt.Errorf("stat %s: %w", key, notExist(err))
+	}
+	return Object{Key: key, Size: fi.Size(), Time: fi.ModTime()}, nil
+}
+
+func notExist(err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return fmt.Errorf("%w: %w", ErrNotExist, err)
+	}
+	return err
+}
+
+// List implements Store. Only the directories that can have the prefix are read.
+func (d *Dir) List(ctx context.Context, prefix string, fn func(Object) error) error {
+	under, _ := filepath.Split(filepath.FromSlash(prefix))
+	if err := d.list(ctx, filepath.ToSlash(filepath.Clean("/" + under))[1:], prefix, fn); err != nil {
+		return fmt.Errorf("list %s: %w", prefix, err)
+	}
+	return nil
+}
+
+func (d *Dir) list(ctx context.Context, dir, prefix string, fn func(Object) error) error {
+	entries, err := os.ReadDir(filepath.Join(d.root, filepath.FromSlash(dir)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	sortAsKeys(entries)
+	for _, e := range entries {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		key := strings.TrimPrefix(dir+"/"+e.Name(), "/")
+		switch {
+		case e.IsDir():
+			if strings.HasPrefix(key+"/", prefix) || strings.HasPrefix(prefix, key+"/") {
+				if err := d.list(ctx, key, prefix, fn); err != nil {
+					return err
+				}
+			}
+		case e.Type().IsRegular() && strings.HasPrefix(key, prefix) && !strings.HasSuffix(key, tempSuffix):
+			fi, err := e.Info()
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			if err := fn(Object{Key: key, Size: fi.Size(), Time: fi.ModTime()}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Delete implements Store. Directories stay.
+func (d *Dir) Delete(_ context.Context, key string) error {
+	path, err := d.path(key)
+	if err != nil {
+		return fmt.Errorf("delete: %w", err)
+	}
+	err = os.Remove(path)
+	if err == nil {
+		err = syncDir(filepath.Dir(path))
+	}
+	if err = notExist(err); err != nil && !errors.Is(err, ErrNotExist) {
+		return fmt.Errorf("delete %s: %w", key, err)
+	}
+	return nil
+}
+
+func (d *Dir) String() string { return "file://" + d.root }
+
+// Close implements Store.
+func (d *Dir) Close() error { return nil }
+
+// sortAsKeys sorts a directory so that whole keys come in order: a directory counts with the slash behind it.
+func sortAsKeys(entries []fs.DirEntry) {
+	key := func(e fs.DirEntry) string {
+		if e.IsDir() {
+			return e.Name() + "/"
+		}
+		return e.Name()
+	}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(key(a), key(b)) })
+}
