@@ -35,4 +35,7 @@ const (
 	GapRetention = "retention" // retention or the disk limit removed them
 	GapDropped   = "dropped"   // policy drop_oldest removed them
 	GapDamaged   = "damaged"   // their file was damaged or missing
+
+	// GapNotStored is what a size limit removed before it was stored elsewhere, although it should have been.
+	GapNotStored = "not_stored"
 )

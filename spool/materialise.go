@@ -58,6 +58,10 @@ func (s *Spool) materialiseFailed(err error) {
 func (s *Spool) materialise(force bool) error {
 	s.materialiseMu.Lock()
 	defer s.materialiseMu.Unlock()
+	return s.materialiseLocked(force)
+}
+
+func (s *Spool) materialiseLocked(force bool) error {
 	if s.gone.Load() {
 		return fmt.Errorf("spool: materialise: %w", errGone)
 	}

@@ -61,7 +61,7 @@ func newMetrics(reg prometheus.Registerer, s *Spool) *metrics {
 			Name: "forebay_spool_segment_reads_total", Help: "Batches that readers took from segments because they are behind the memory.",
 		}),
 	}
-	for _, reason := range []string{GapRetention, GapDropped, gapExpired} {
+	for _, reason := range []string{GapRetention, GapDropped, GapNotStored, gapExpired} {
 		m.removed.WithLabelValues(reason)
 	}
 	m.all = []prometheus.Collector{

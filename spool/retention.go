@@ -82,6 +82,7 @@ func (s *Spool) sealRolled(ctx context.Context, st *stream) {
 		st.segMu.Unlock()
 		f.catalogued.Store(false)
 		s.metrics.sealed.Inc()
+		s.tellSealed()
 		s.log.Info("segment sealed", "stream", st.name, "segment", f.seq, "bytes", f.bytes.Load())
 	}
 }
@@ -115,7 +116,7 @@ func (s *Spool) segmentFailed(f *segmentFile, err error) {
 // trimExpired removes sealed segments in which no record lives any more, wherever they are in the log.
 func (s *Spool) trimExpired(ctx context.Context, st *stream, now int64) {
 	for _, f := range st.segments() {
-		if !f.sealed.Load() || f.bad.Load() {
+		if !f.sealed.Load() || f.bad.Load() || f.pinned.Load() > 0 {
 			continue
 		}
 		expired := false
@@ -138,7 +139,7 @@ func (s *Spool) trimOld(ctx context.Context, st *stream, now int64) {
 	}
 	for {
 		f := st.oldest()
-		if f == nil || s.newest(f) > now-int64(st.cfg.Retention) || !s.delivered(f) {
+		if f == nil || s.newest(f) > now-int64(st.cfg.Retention) || !s.mayAge(f) {
 			return
 		}
 		if !s.removeSegment(ctx, f, GapRetention) {
@@ -151,7 +152,7 @@ func (s *Spool) trimOld(ctx context.Context, st *stream, now int64) {
 func (st *stream) oldest() *segmentFile {
 	st.segMu.RLock()
 	defer st.segMu.RUnlock()
-	if len(st.segs) == 0 || !st.segs[0].sealed.Load() || st.segs[0].bad.Load() {
+	if len(st.segs) == 0 || !st.segs[0].sealed.Load() || st.segs[0].bad.Load() || st.segs[0].pinned.Load() > 0 {
 		return nil
 	}
 	return st.segs[0]
@@ -190,7 +191,7 @@ func (s *Spool) trimStream(ctx context.Context, st *stream) {
 	over := func() bool { return st.bytes.Load() > limit-2*reserve }
 	for over() {
 		f := st.oldest()
-		if f == nil || !s.delivered(f) || !s.removeSegment(ctx, f, GapRetention) {
+		if f == nil || !s.mayShrink(f) || !s.removeSegment(ctx, f, s.shrinkReason(f)) {
 			break
 		}
 	}
@@ -228,7 +229,7 @@ func (s *Spool) dropOldest(ctx context.Context, st *stream) bool {
 	}
 	reason := GapDropped
 	if s.delivered(f) {
-		reason = GapRetention
+		reason = s.shrinkReason(f)
 	}
 	return s.removeSegment(ctx, f, reason)
 }
@@ -246,8 +247,11 @@ func (s *Spool) rollForRoom(st *stream) {
 // those of the streams that say drop_oldest.
 func (s *Spool) trimDisk(ctx context.Context) {
 	for s.roomNow().trim {
-		f := s.oldestOf(func(f *segmentFile) bool { return s.delivered(f) })
-		if f == nil || !s.removeSegment(ctx, f, GapRetention) {
+		f := s.oldestOf(func(f *segmentFile) bool { return s.delivered(f) && s.kept(f) == KeepNot })
+		if f == nil {
+			f = s.oldestOf(s.mayShrink) // what is stored elsewhere goes before what is not
+		}
+		if f == nil || !s.removeSegment(ctx, f, s.shrinkReason(f)) {
 			break
 		}
 	}
@@ -337,6 +341,8 @@ func (s *Spool) forget(f *segmentFile, reason string) (records uint64) {
 			st.dropped[dropOldest].Add(undelivered)
 		case GapDamaged:
 			st.dropped[dropDamaged].Add(uint64(r.Next - r.First))
+		case GapNotStored:
+			st.dropped[dropNotStored].Add(uint64(r.Next - r.First))
 		}
 		p.mu.Lock()
 		if reason != GapRetention {

@@ -13,7 +13,7 @@ import (
 // space of many short ones.
 func (s *Spool) rewriteExpired(ctx context.Context, st *stream, now int64) {
 	for _, f := range st.segments() {
-		if !f.sealed.Load() || f.bad.Load() || f.bytes.Load() < rewriteMinBytes {
+		if !f.sealed.Load() || f.bad.Load() || f.pinned.Load() > 0 || f.bytes.Load() < rewriteMinBytes {
 			continue
 		}
 		little := false

@@ -30,6 +30,8 @@ type segmentFile struct {
 	bytes      atomic.Int64
 	catalogued atomic.Bool // its last state is in the catalog
 	bad        atomic.Bool // damaged: the janitor sets it aside
+
+	pinned atomic.Int32 // a backup copies it: it stays as it is
 }
 
 const segmentSuffix = ".db"

@@ -25,6 +25,10 @@ type Options struct {
 	Registerer prometheus.Registerer
 	FS         vfs.FS           // for the journal and the lock; bbolt files always are on the operating system's
 	Now        func() time.Time // with its monotonic reading, like time.Now
+
+	// Keep is asked before retention removes a sealed segment that everybody has had, because it may not be stored elsewhere yet; nil
+	// keeps none. It must not block, nor call the spool.
+	Keep func(stream string, seq uint64) Keep
 }
 
 func (o Options) withDefaults() Options {
@@ -69,6 +73,7 @@ type Spool struct {
 	fs      vfs.FS
 	clock   *clock
 	metrics *metrics
+	keep    func(stream string, seq uint64) Keep
 	codec   segment.Codec
 	keys    *crypt.Keyring
 
@@ -105,6 +110,7 @@ type Spool struct {
 
 	onGroupMu sync.Mutex
 	onGroup   []func()
+	onSealed  []func() // likewise guarded
 
 	materialiseMu sync.Mutex       // held while records move to segments. Taken after cleanMu
 	metaChanges   []pendingChanges // taken from the tail, not yet in meta.db; guarded by materialiseMu
@@ -181,6 +187,7 @@ func newSpool(cfg Config, opts Options) *Spool {
 		cfg:           cfg,
 		log:           opts.Logger,
 		fs:            opts.FS,
+		keep:          opts.Keep,
 		byName:        make(map[string]*stream),
 		tail:          &tail{limit: int64(cfg.TailSize)},
 		unappliedMax:  int64(cfg.TailSize) / 4 * 3,

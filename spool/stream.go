@@ -38,9 +38,10 @@ const (
 	dropNew
 	dropDamaged
 	dropRejected
+	dropNotStored
 )
 
-var dropReasons = [...]string{dropOldest: "drop_oldest", dropNew: "drop_new", dropDamaged: "damaged", dropRejected: "rejected"}
+var dropReasons = [...]string{dropOldest: "drop_oldest", dropNew: "drop_new", dropDamaged: "damaged", dropRejected: "rejected", dropNotStored: GapNotStored}
 
 func newStream(cfg StreamConfig, partitions int) *stream {
 	st := &stream{name: cfg.Name, cfg: cfg, configured: true, writable: cfg.Partitions}
