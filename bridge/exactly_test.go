@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"encoding/binary"
 	"fmt"
 	"strings"
 	"testing"
@@ -93,11 +94,26 @@ func TestExactlyOnceFencesASecondGateway(t *testing.T) {
 		r.start(exactRoute())
 		r.publish(func(int) string { return "site/l0/x" }, 4, 100)
 		r.drained(time.Minute)
-		first, firstRan := r.b, r.ran
+		first, firstRan, firstLog := r.b, r.ran, r.log
 		r.log = r.log.clone() // the zombie's is another copy
 		r.start(exactRoute())
 		r.publish(func(int) string { return "site/l0/x" }, 4, 100)
 		r.drained(time.Minute)
+		for i := range 20 { // the first one wakes, and has the same numbers to send
+			firstLog.add("default", 0, spool.Record{
+				Topic: "site/l0/x", ClientID: "c0", QoS: 1, Payload: binary.BigEndian.AppendUint64(nil, uint64(100+i)),
+			})
+		}
+		r.until("the first one knows that it is replaced", time.Minute, func() bool {
+			h := first.Health()[0]
+			return h.State == Stuck && h.Reason == "fenced" && h.Hint != ""
+		})
+		time.Sleep(2 * time.Minute) // it does not come back
+		r.publish(func(int) string { return "site/l0/x" }, 4, 100)
+		r.drained(10 * time.Second)
+		if h := first.Health()[0]; h.State != Stuck || h.Reason != "fenced" {
+			t.Errorf("the first one is %+v, want stuck because it is fenced", h)
+		}
 		if err := first.Close(t.Context()); err != nil {
 			t.Log(err)
 		}

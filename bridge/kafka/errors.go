@@ -133,8 +133,9 @@ var verdicts = map[int16]Verdict{
 }
 
 const (
-	minISR   = "fewer replicas are in sync than the topic's min.insync.replicas: bring the brokers back; acks are never lowered"
-	tooLarge = "raise max.message.bytes of the topic, or lower mqtt.max_packet_size"
+	minISR    = "fewer replicas are in sync than the topic's min.insync.replicas: bring the brokers back; acks are never lowered"
+	takenHint = "end one of the two; start this one again if it is to deliver"
+	tooLarge  = "raise max.message.bytes of the topic, or lower mqtt.max_packet_size"
 )
 
 // Classify says what the error of a message means.
@@ -151,6 +152,8 @@ func Classify(err error) Verdict {
 		return Verdict{Class: Fault, Reason: "unclassified", Err: err, Hint: "look at the broker's log and report the error code"}
 	}
 	switch {
+	case errors.Is(err, errTaken):
+		return Verdict{Class: Fault, Reason: "fenced", Hint: takenHint, Err: err}
 	case errors.Is(err, kgo.ErrClientClosed):
 		// Only a client that is being replaced, or is at its end, is closed.
 		return Verdict{Class: Retry, Reason: "outcome_unknown", Unknown: true, Err: err}

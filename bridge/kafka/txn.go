@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -26,11 +27,15 @@ import (
 // There is one way out of every failure, a commit whose outcome is unknown included: the producer is closed; a new one of the
 // same transactional ID is made, which fences the old one and ends its transaction; and only then the positions are read. They
 // say which flights were committed. Reading before fencing would miss a commit that is on its way.
+//
+// A process that was fenced by another one must not come back that way: it would fence the other in turn, and both would deliver what
+// their spools have (takeover.go).
 type Exactly struct {
-	c      *Client
-	id     string
-	epoch  string // positions of another one are another spool's, or of lanes that are not these
-	offset string // topic of the positions
+	c        *Client
+	id       string
+	epoch    string // positions of another one are another spool's, or of lanes that are not these
+	offset   string // topic of the positions
+	instance string // of this process
 
 	main, side *transactor
 
@@ -40,6 +45,7 @@ type Exactly struct {
 	suspects map[string]bool
 	took     time.Duration // until the outcomes of a transaction's flights, about
 	closed   bool
+	taken    bool // another process has taken over: this one sends nothing any more
 }
 
 // errStalled means that nothing of a transaction had an outcome in time.
@@ -63,7 +69,7 @@ const PositionsTopic = "forebay.positions"
 // NewExactly makes one; id is part of its transactional IDs and has to be the same for ever. Only positions of the same epoch
 // are read.
 func (c *Client) NewExactly(id, epoch string) *Exactly {
-	e := &Exactly{c: c, id: id, epoch: epoch, offset: PositionsTopic, suspects: make(map[string]bool)}
+	e := &Exactly{c: c, id: id, epoch: epoch, offset: PositionsTopic, instance: rand.Text(), suspects: make(map[string]bool)}
 	e.main = &transactor{e: e, id: id, wake: make(chan struct{}, 1)}
 	e.side = &transactor{e: e, id: id + "/side", wake: make(chan struct{}, 1)}
 	return e
@@ -224,8 +230,7 @@ func (e *Exactly) deadline(d time.Duration) time.Duration {
 
 // refuse tells lanes that wait why they do, and rests.
 func (e *Exactly) refuse(ctx context.Context, which *[]*Flight, err error) {
-	if v := Classify(err); v.Class == Fault || v.Reason == "fenced" {
-		v.Class = Fault // somebody has to act; lanes probe
+	if v := Classify(err); v.Class == Fault {
 		for _, f := range e.take(which, 1<<20) {
 			f.Done(f, Result{Verdict: v})
 		}
@@ -245,6 +250,7 @@ type transactor struct {
 	id   string
 	wake chan struct{}
 
+	opened    bool        // in this process: positions have a mark of it
 	producer  *kgo.Client // nil: to be opened
 	positions map[string]uint64
 }
@@ -397,6 +403,9 @@ func (t *transactor) drop() {
 }
 
 func (t *transactor) open(ctx context.Context) error {
+	if err := t.notTaken(ctx); err != nil {
+		return err
+	}
 	if err := t.fence(ctx); err != nil {
 		return err
 	}
@@ -447,23 +456,13 @@ func (t *transactor) fence(ctx context.Context) error {
 func (t *transactor) read(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	c := t.e.c
-	reader, err := kgo.NewClient(
-		kgo.SeedBrokers(c.cfg.BrokerList()...),
-		kgo.ClientID(c.cfg.ClientID),
-		kgo.Dialer(c.dial),
-		kgo.DisableClientMetrics(),
-		kgo.MetadataMinAge(100*time.Millisecond),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.FetchMaxWait(100*time.Millisecond),
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{t.e.offset: {t.partition(): kgo.NewOffset().AtStart()}}),
-	)
+	reader, err := t.reader()
 	if err != nil {
 		return err
 	}
 	defer reader.Close()
 	positions := make(map[string]uint64)
-	mark := strconv.FormatInt(time.Now().UnixNano(), 10)
+	mark := t.e.instance + "/" + strconv.FormatInt(time.Now().UnixNano(), 10)
 	if err := t.producer.BeginTransaction(); err != nil {
 		return err
 	}
@@ -490,10 +489,25 @@ func (t *transactor) read(ctx context.Context) error {
 			end = end || key == t.id+"\x00" && value == mark
 		})
 		if end {
-			t.positions = positions
+			t.positions, t.opened = positions, true
 			return nil
 		}
 	}
+}
+
+// reader reads what is committed in the partition of t's positions, from its start.
+func (t *transactor) reader(more ...kgo.Opt) (*kgo.Client, error) {
+	c := t.e.c
+	return kgo.NewClient(append([]kgo.Opt{
+		kgo.SeedBrokers(c.cfg.BrokerList()...),
+		kgo.ClientID(c.cfg.ClientID),
+		kgo.Dialer(c.dial),
+		kgo.DisableClientMetrics(),
+		kgo.MetadataMinAge(100 * time.Millisecond),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.FetchMaxWait(100 * time.Millisecond),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{t.e.offset: {t.partition(): kgo.NewOffset().AtStart()}}),
+	}, more...)...)
 }
 
 // answered takes note of a transaction's flights that had their outcomes.
