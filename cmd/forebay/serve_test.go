@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -72,7 +73,8 @@ spool:
 	}
 	c := &child{t: t, lines: make(chan map[string]any, 1000)}
 	c.cmd = exec.Command(os.Args[0], append([]string{"serve", "--config", config}, args...)...)
-	c.cmd.Env = append(os.Environ(), beForebay+"=1")
+	env := slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "FOREBAY_") }) // of the tests, no keys
+	c.cmd.Env = append(env, beForebay+"=1")
 	stderr, err := c.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -147,6 +148,7 @@ func (g *gateway) start() {
 	}
 	g.cmd = exec.Command(binary, "serve", "--config", g.config)
 	g.cmd.Stdout, g.cmd.Stderr = log, log
+	g.cmd.Env = environment()
 	if err := g.cmd.Start(); err != nil {
 		g.t.Fatal(err)
 	}
@@ -158,6 +160,11 @@ func (g *gateway) start() {
 		log.Close()
 		close(exited)
 	}()
+}
+
+// environment is this process's without what its tests are told by: the program takes a FOREBAY_ name that is no key for a slip.
+func environment() []string {
+	return slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "FOREBAY_") })
 }
 
 // awaitReady waits until the gateway can acknowledge, and returns how long that took.
