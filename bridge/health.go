@@ -236,6 +236,9 @@ func (f *feeder) examine(h *RouteHealth, now time.Time) {
 			v := l.verdict
 			if v.Reason == "" {
 				v = waiting
+				if known, ok := l.out.topic.PartitionFault(l.partition); ok && status.Up {
+					v = known
+				}
 			}
 			stuck(l.progress, where, v)
 		}

@@ -34,6 +34,7 @@ const (
 	childAfter   = "FOREBAY_BRIDGE_AFTER_CRASH"
 	childOnce    = "FOREBAY_BRIDGE_DELIVERY"
 	childDrain   = "FOREBAY_BRIDGE_DRAIN" // publish nothing, deliver everything, end
+	childTopic   = "FOREBAY_BRIDGE_TOPIC" // what the Kafka topics begin with
 
 	killClients = 24
 	killTopics  = 3
@@ -67,7 +68,7 @@ func beKilled() {
 	b, err := New(Config{
 		Upstreams: []kafka.Config{{Name: "main", Brokers: []string{os.Getenv(childBrokers)}, Compression: "lz4"}},
 		Routes: []RouteConfig{{
-			Name: "all", Topic: "kill.${topic[0]}", CreateTopics: &kafka.Create{Partitions: 2, Configs: []string{"max.message.bytes=20000"}},
+			Name: "all", Topic: os.Getenv(childTopic) + ".${topic[0]}", CreateTopics: &kafka.Create{Partitions: 2, Configs: []string{"max.message.bytes=20000"}},
 			AfterCrash: os.Getenv(childAfter), Delivery: os.Getenv(childOnce),
 		}},
 		DeadLetterStream: "dead",
@@ -133,35 +134,58 @@ func beKilled() {
 	fmt.Println("drained", string(out))
 }
 
-// killLoop kills children and returns what came of their records, how many a restart has found in Kafka, and how long the
-// first record after a restart took.
-func killLoop(t *testing.T, brokers, after string, rounds int, between func(round int)) (got tally, total int, found uint64, slowest time.Duration) {
-	t.Helper()
-	dir := t.TempDir()
-	start := func(more ...string) (*exec.Cmd, *bufio.Scanner) {
-		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), childSpool+"="+dir, childBrokers+"="+brokers, childAfter+"="+after)
-		cmd.Env = append(cmd.Env, more...)
-		cmd.Stderr = io.Discard
-		if os.Getenv("BRIDGE_TEST_LOG") != "" {
-			cmd.Stderr = os.Stderr
-		}
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = cmd.Process.Kill() })
-		s := bufio.NewScanner(out)
-		if !s.Scan() || s.Text() != "ready" {
-			t.Fatalf("child says %q", s.Text())
-		}
-		return cmd, s
+// killing is a kill loop.
+type killing struct {
+	t       *testing.T
+	brokers []string
+	topic   string // what the Kafka topics begin with
+	once    string // delivery
+	after   string // after_crash
+	rounds  int
+	during  func(round int) // runs while the child delivers and is killed; nil is nothing
+	between func(round int)
+
+	dir     string
+	found   uint64        // records that a restart has found in Kafka
+	slowest time.Duration // until the first record after a restart
+}
+
+// child starts one on a directory.
+func (k *killing) child(dir string, more ...string) (*exec.Cmd, *bufio.Scanner) {
+	k.t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childSpool+"="+dir, childBrokers+"="+strings.Join(k.brokers, ","), childAfter+"="+k.after,
+		childOnce+"="+k.once, childTopic+"="+k.topic)
+	cmd.Env = append(cmd.Env, more...)
+	cmd.Stderr = io.Discard
+	if os.Getenv("BRIDGE_TEST_LOG") != "" {
+		cmd.Stderr = os.Stderr
 	}
-	for round := range rounds {
-		cmd, s := start()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		k.t.Fatal(err)
+	}
+	k.t.Cleanup(func() { _ = cmd.Process.Kill() })
+	s := bufio.NewScanner(out)
+	if !s.Scan() || s.Text() != "ready" {
+		k.t.Fatalf("child says %q", s.Text())
+	}
+	return cmd, s
+}
+
+// run kills children and returns what came of their records.
+func (k *killing) run() (got tally, total int) {
+	t := k.t
+	t.Helper()
+	if k.topic == "" {
+		k.topic = "kill"
+	}
+	k.dir = t.TempDir()
+	for round := range k.rounds {
+		cmd, s := k.child(k.dir)
 		var reading sync.WaitGroup
 		first := make(chan struct{})
 		reading.Go(func() {
@@ -173,13 +197,18 @@ func killLoop(t *testing.T, brokers, after string, rounds int, between func(roun
 					t.Errorf("child says %q", s.Text())
 					continue
 				}
-				found += n
-				slowest = max(slowest, time.Duration(ms)*time.Millisecond)
+				k.found += n
+				k.slowest = max(k.slowest, time.Duration(ms)*time.Millisecond)
 				first <- struct{}{}
 			}
 		})
+		var fault sync.WaitGroup
 		select { // sometimes before anything was delivered
 		case <-first:
+			if k.during != nil {
+				fault.Go(func() { k.during(round) })
+				time.Sleep(time.Duration(rand.IntN(4000)) * time.Millisecond)
+			}
 			time.Sleep(time.Duration(rand.IntN(1200)) * time.Millisecond)
 		case <-time.After(time.Duration(200+rand.IntN(10_000)) * time.Millisecond):
 			go func() {
@@ -190,11 +219,19 @@ func killLoop(t *testing.T, brokers, after string, rounds int, between func(roun
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		reading.Wait()
-		if between != nil {
-			between(round)
+		fault.Wait()
+		if k.between != nil {
+			k.between(round)
 		}
 	}
-	cmd, s := start(childDrain + "=1")
+	return k.drain(k.dir)
+}
+
+// drain has a child deliver what is left in dir, and counts.
+func (k *killing) drain(dir string) (got tally, total int) {
+	t := k.t
+	t.Helper()
+	cmd, s := k.child(dir, childDrain+"=1")
 	var next []int
 	for s.Scan() {
 		if rest, ok := strings.CutPrefix(s.Text(), "drained "); ok {
@@ -203,7 +240,7 @@ func killLoop(t *testing.T, brokers, after string, rounds int, between func(roun
 			}
 		} else if rest, ok := strings.CutPrefix(s.Text(), "found "); ok {
 			n, _ := strconv.ParseUint(rest, 10, 64)
-			found += n
+			k.found += n
 		} else {
 			t.Fatalf("child says %q", s.Text())
 		}
@@ -211,22 +248,32 @@ func killLoop(t *testing.T, brokers, after string, rounds int, between func(roun
 	if err := cmd.Wait(); err != nil || len(next) != killClients {
 		t.Fatalf("child ended with %v", err)
 	}
-	r := &rig{t: t, brokers: strings.Split(brokers, ","), next: make(map[string]int)}
+	r := &rig{t: t, brokers: k.brokers, next: make(map[string]int)}
 	for c, n := range next {
 		r.next["c"+strconv.Itoa(c)] = n
 		total += n
 	}
-	return r.tally(readAll(t, brokers, killTopics)), total, found, slowest
+	return r.tally(readAll(t, k.brokers, k.topic)), total
 }
 
-// readAll reads every record of the topics of a kill loop.
-func readAll(t *testing.T, brokers string, topics int) []*kgo.Record {
+// readAll reads every committed record of the topics of a kill loop.
+func readAll(t *testing.T, brokers []string, topic string) []*kgo.Record {
 	t.Helper()
 	var names []string
-	for i := range topics {
-		names = append(names, fmt.Sprintf("kill.l%d", i))
+	for i := range killTopics {
+		names = append(names, fmt.Sprintf("%s.l%d", topic, i))
 	}
-	cl, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(brokers, ",")...), kgo.ConsumeTopics(names...),
+	records := readCommitted(t, brokers, names...)
+	for _, r := range records {
+		r.Value = r.Value[:8]
+	}
+	return records
+}
+
+// readCommitted reads every committed record of some topics.
+func readCommitted(t *testing.T, brokers []string, names ...string) []*kgo.Record {
+	t.Helper()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.ConsumeTopics(names...),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords())
 	if err != nil {
 		t.Fatal(err)
@@ -256,7 +303,6 @@ func readAll(t *testing.T, brokers string, topics int) []*kgo.Record {
 				delete(left, p)
 			}
 			if !r.Attrs.IsControl() {
-				r.Value = r.Value[:8]
 				out = append(out, r)
 			}
 		})
@@ -281,11 +327,17 @@ func TestKillLosesAndDoublesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	rounds := killRounds(6, 50)
-	got, total, found, slowest := killLoop(t, strings.Join(c.ListenAddrs(), ","), ReadBack, rounds, nil)
-	t.Logf("%d kills, %d records: %+v; %d found in kafka, first delivery after at most %v", rounds, total, got, found, slowest)
+	k := killing{t: t, brokers: c.ListenAddrs(), after: ReadBack, rounds: killRounds(6, 50)}
+	k.complete()
+}
+
+// complete fails the test unless every record came once and in order.
+func (k *killing) complete() {
+	k.t.Helper()
+	got, total := k.run()
+	k.t.Logf("%d kills of the gateway, %d records: %+v; %d known from kafka, first delivery after at most %v", k.rounds, total, got, k.found, k.slowest)
 	if got != (tally{}) {
-		t.Errorf("records %+v, want every one once and in order", got)
+		k.t.Errorf("records %+v, want every one once and in order", got)
 	}
 }
 
@@ -299,9 +351,9 @@ func TestKillWithoutReadingBackDoubles(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	rounds := killRounds(6, 20)
-	got, total, _, _ := killLoop(t, strings.Join(c.ListenAddrs(), ","), Resend, rounds, nil)
-	t.Logf("%d kills, %d records: %+v", rounds, total, got)
+	k := killing{t: t, brokers: c.ListenAddrs(), after: Resend, rounds: killRounds(6, 20)}
+	got, total := k.run()
+	t.Logf("%d kills, %d records: %+v", k.rounds, total, got)
 	if got.missing != 0 || got.doubled == 0 {
 		t.Errorf("records %+v, want some doubled: otherwise the test above shows nothing", got)
 	}
@@ -310,38 +362,25 @@ func TestKillWithoutReadingBackDoubles(t *testing.T) {
 // The same with transactions, brokers killed with transactions open, and what reads only what is committed.
 func TestKafkaExactlyOnceKillLoop(t *testing.T) {
 	c := kafkatest.Start(t, kafkatest.Options{})
-	t.Setenv(childOnce, ExactlyOnce)
-	rounds := killRounds(10, 50)
-	got, total, found, slowest := killLoop(t, strings.Join(c.Brokers(), ","), ReadBack, rounds, func(round int) {
-		if round%5 == 3 {
-			c.Node(0).Kill()
-			if err := c.Node(0).Start(); err != nil {
-				t.Fatal(err)
-			}
-		}
-	})
-	t.Logf("%d kills of the gateway, %d of the broker, %d records: %+v; %d known from kafka, first delivery after at most %v",
-		rounds, (rounds+1)/5, total, got, found, slowest)
-	if got != (tally{}) {
-		t.Errorf("records %+v, want every one once and in order", got)
-	}
+	k := killing{t: t, brokers: c.Brokers(), once: ExactlyOnce, rounds: killRounds(5, 50), between: killNode(t, c, 3)}
+	k.complete()
 }
 
 func TestKafkaKillLoop(t *testing.T) {
 	c := kafkatest.Start(t, kafkatest.Options{})
-	brokers := strings.Join(c.Brokers(), ",")
-	rounds := killRounds(10, 50)
-	got, total, found, slowest := killLoop(t, brokers, ReadBack, rounds, func(round int) {
-		if round%5 == 3 { // and the broker too
-			c.Node(0).Kill()
-			if err := c.Node(0).Start(); err != nil {
-				t.Fatal(err)
-			}
+	k := killing{t: t, brokers: c.Brokers(), after: ReadBack, rounds: killRounds(5, 50), between: killNode(t, c, 3)}
+	k.complete()
+}
+
+// killNode kills the only broker too, in every fifth round.
+func killNode(t *testing.T, c *kafkatest.Cluster, in int) func(round int) {
+	return func(round int) {
+		if round%5 != in {
+			return
 		}
-	})
-	t.Logf("%d kills of the gateway, %d of the broker, %d records: %+v; %d found in kafka, first delivery after at most %v",
-		rounds, (rounds+1)/5, total, got, found, slowest)
-	if got != (tally{}) {
-		t.Errorf("records %+v, want every one once and in order", got)
+		c.Node(0).Kill()
+		if err := c.Node(0).Start(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

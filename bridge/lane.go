@@ -124,7 +124,10 @@ func (l *lane) kick(now time.Time) {
 	if !l.knows() {
 		return
 	}
-	n := l.cut()
+	n := l.cut(now)
+	if n == 0 {
+		return
+	}
 	msgs := l.pending[:n:n]
 	if l.pending = l.pending[n:]; len(l.pending) == 0 {
 		l.pending = nil
@@ -143,11 +146,18 @@ func (l *lane) kick(now time.Time) {
 }
 
 // cut is the number of messages of the next flight. A message that may be too large for the topic flies alone, so that
-// nothing else is refused with it.
-func (l *lane) cut() int {
-	n, bytes, large := 0, 0, l.out.topic.MaxMessage()
+// nothing else is refused with it. One that the topic will never take does not fly at all.
+func (l *lane) cut(now time.Time) int {
+	limits := l.out.topic.Limits(l.f.wall())
+	n, bytes, large := 0, 0, limits.MaxMessage
 	most := min(kafka.MaxFlightBytes, large)
 	for n < len(l.pending) && n < l.window {
+		if v, refused := limits.Refuses(&l.pending[n]); refused {
+			if n == 0 {
+				l.refused(v, now)
+			}
+			break
+		}
 		size := l.pending[n].Size()
 		if n > 0 && (size > large || bytes+size > most) {
 			break
@@ -158,6 +168,14 @@ func (l *lane) cut() int {
 		}
 	}
 	return n
+}
+
+// refused takes the first pending message out, which the topic will not take.
+func (l *lane) refused(v kafka.Verdict, now time.Time) {
+	first := l.pending[:1:1]
+	l.pending = l.pending[1:]
+	l.verdict = v
+	l.poisoned(first, v, now)
 }
 
 // landed takes the outcome of the lane's flight. It runs on the producer's goroutine.

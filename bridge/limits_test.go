@@ -1,20 +1,26 @@
 package bridge
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/forebay-gateway/forebay/spool"
 )
 
-func (r *rig) setMaxMessage(topic, bytes string) {
+func (r *rig) setMaxMessage(topic, bytes string) { r.setTopic(topic, "max.message.bytes", bytes) }
+
+func (r *rig) setTopic(topic, key, value string) {
 	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
 	res := kmsg.NewIncrementalAlterConfigsRequestResource()
 	res.ResourceType, res.ResourceName = kmsg.ConfigResourceTypeTopic, topic
 	c := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
-	c.Name, c.Value = "max.message.bytes", &bytes
+	c.Name, c.Value = key, &value
 	res.Configs = append(res.Configs, c)
 	req.Resources = append(req.Resources, res)
 	r.request(req)
@@ -36,5 +42,90 @@ func TestChangedLimitLosesNothing(t *testing.T) {
 		r.publish(oneTopic("a"), 1, 100)
 		r.drained(time.Minute)
 		r.complete("telemetry")
+	})
+}
+
+// deadReasons are the reasons of the dead letters, in order.
+func (r *rig) deadReasons() (out []string) {
+	r.t.Helper()
+	page, err := r.b.DeadLetters().List(r.t.Context(), DeadLetterQuery{})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, l := range page.Letters {
+		out = append(out, l.Reason)
+	}
+	return out
+}
+
+// The broker of these tests takes everything: what is kept from it was known before it was sent.
+func TestWhatTheTopicRefusesIsKnownBeforeItIsSent(t *testing.T) {
+	hour := time.Hour.Nanoseconds()
+	for _, c := range []struct {
+		name, key, config, value string
+		bad                      func(now int64) spool.Record
+		reason                   string
+	}{
+		{"too old", KeyClientID, "message.timestamp.before.max.ms", "3600000", func(now int64) spool.Record {
+			return spool.Record{Topic: "a", ClientID: "c0", Payload: []byte("12345678"), ReceivedAt: now - 2*hour}
+		}, "invalid_timestamp"},
+		{"of the future", KeyClientID, "message.timestamp.after.max.ms", "3600000", func(now int64) spool.Record {
+			return spool.Record{Topic: "a", ClientID: "c0", Payload: []byte("12345678"), ReceivedAt: now + 2*hour}
+		}, "invalid_timestamp"},
+		{"either, in older clusters", KeyClientID, "message.timestamp.difference.max.ms", "3600000", func(now int64) spool.Record {
+			return spool.Record{Topic: "a", ClientID: "c0", Payload: []byte("12345678"), ReceivedAt: now - 2*hour}
+		}, "invalid_timestamp"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, newMemLog(map[string]int{"default": 1, "dead": 1}), kfake.SeedTopics(1, "t"))
+				defer r.end()
+				r.setTopic("t", c.config, c.value)
+				cfg := oneRoute(RouteConfig{Topic: "t", Key: c.key})
+				cfg.DeadLetterStream = "dead"
+				r.start(cfg)
+				for range 3 {
+					r.publish(oneTopic("a"), 2, 50)
+					r.log.add("default", 0, c.bad(time.Now().UnixNano()))
+				}
+				r.publish(oneTopic("a"), 2, 50)
+				r.drained(10 * time.Second)
+				r.complete("t")
+				if got := r.deadReasons(); !slices.Equal(got, []string{c.reason, c.reason, c.reason}) {
+					t.Errorf("dead letters %v, want three of %s", got, c.reason)
+				}
+				// The topic's own time makes the record's one of no account, and is learnt without a restart.
+				r.setTopic("t", "message.timestamp.type", "LogAppendTime")
+				time.Sleep(2 * time.Minute)
+				r.log.add("default", 0, c.bad(time.Now().UnixNano()))
+				r.drained(10 * time.Second)
+				if got := len(r.deadReasons()); got != 3 {
+					t.Errorf("%d dead letters, want none more", got)
+				}
+			})
+		})
+	}
+}
+
+func TestRecordWithoutKeyForACompactedTopic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, newMemLog(map[string]int{"default": 1, "dead": 1}), kfake.SeedTopics(2, "t.plain", "t.compacted"))
+		defer r.end()
+		r.setTopic("t.compacted", "cleanup.policy", "compact,delete")
+		cfg := oneRoute(RouteConfig{Topic: "t.${topic}", Key: KeyNone})
+		cfg.DeadLetterStream = "dead"
+		r.start(cfg)
+		for i := range 100 {
+			for _, topic := range []string{"plain", "compacted"} {
+				r.log.add("default", 0, spool.Record{Topic: topic, ClientID: "c", Payload: []byte{byte(i)}})
+			}
+		}
+		r.drained(10 * time.Second)
+		if s := r.b.Stats()[0]; s.Sent != 100 || s.DeadLettered != 100 || s.Retried != 0 {
+			t.Errorf("%d sent, %d dead letters, %d retried, want 100, 100 and none", s.Sent, s.DeadLettered, s.Retried)
+		}
+		if got := strings.Join(r.deadReasons()[:2], " "); got != "null_key null_key" {
+			t.Errorf("reasons %s", got)
+		}
 	})
 }

@@ -142,17 +142,23 @@ func (f *feeder) detachSlow(now time.Time) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.stopping || f.committed == f.pos {
+	if f.stopping || f.committed == f.pos && f.detached == 0 {
 		return
 	}
 	limit := max(f.r.up.StallAfter(), slowAfter)
 	for _, l := range f.lanes {
+		if l.busy() && now.Sub(l.progress) > askAfter {
+			l.out.topic.Ask() // for health to tell why
+		}
 		if !l.detached && l.busy() && now.Sub(l.progress) > limit && f.detached < maxDetached && f.r.up.AliveSince(l.progress) {
 			f.detachLocked(l, f.pos)
 			f.r.counts.detached.Add(1)
 		}
 	}
 }
+
+// askAfter is how long a lane may be without an acknowledgement until the cluster is asked how its partition stands.
+const askAfter = 5 * time.Second
 
 // save makes the positions of all feeders durable whenever they change, until ctx ends.
 func (b *Bridge) save(ctx context.Context) {

@@ -49,39 +49,49 @@ func newRealRig(t *testing.T, c *kafkatest.Cluster, route RouteConfig) *realRig 
 	return r
 }
 
-// read returns every record that the topics have.
+// read returns every committed record that the topics have.
 func (r *realRig) read(topics ...string) []*kgo.Record {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), 30*time.Second)
-	defer cancel()
-	ends, err := r.admin.ListEndOffsets(ctx, topics...)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	want := int64(0)
-	ends.Each(func(o kadm.ListedOffset) { want += o.Offset })
-	cl, err := kgo.NewClient(kgo.SeedBrokers(r.brokers...), kgo.ConsumeTopics(topics...))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	defer cl.Close()
-	var out []*kgo.Record
-	for int64(len(out)) < want {
-		fs := cl.PollFetches(ctx)
-		if err := fs.Err0(); err != nil {
-			r.t.Fatalf("%d of %d records: %v", len(out), want, err)
-		}
-		out = append(out, fs.Records()...)
-	}
-	return out
+	return readCommitted(r.t, r.brokers, topics...)
 }
 
 func (r *realRig) create(topic string, partitions int32, configs map[string]*string) {
 	r.t.Helper()
+	r.createWith(topic, partitions, 1, configs)
+}
+
+// createReplicated makes a topic with the cluster's own number of replicas.
+func (r *realRig) createReplicated(topic string, partitions int32, configs map[string]*string) {
+	r.t.Helper()
+	r.createWith(topic, partitions, -1, configs)
+}
+
+func (r *realRig) createWith(topic string, partitions int32, replicas int16, configs map[string]*string) {
+	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), 30*time.Second)
 	defer cancel()
-	if _, err := r.admin.CreateTopic(ctx, partitions, 1, configs, topic); err != nil {
+	if _, err := r.admin.CreateTopic(ctx, partitions, replicas, configs, topic); err != nil {
 		r.t.Fatal(err)
+	}
+}
+
+// load has some clients publish, a record each in 10 ms, until stop is called.
+func (r *realRig) load(topic func(int) string, clients int) (stop func()) {
+	quit, gone := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(gone)
+		for {
+			select {
+			case <-quit:
+				return
+			case <-time.After(10 * time.Millisecond):
+				r.publish(topic, clients, 1)
+			}
+		}
+	}()
+	return func() {
+		close(quit)
+		<-gone
 	}
 }
 
@@ -90,18 +100,7 @@ func TestKafkaOneNode(t *testing.T) {
 
 	t.Run("killed, paused and stopped under load", func(t *testing.T) {
 		r := newRealRig(t, c, RouteConfig{Topic: "load.${topic[1]}", CreateTopics: &kafka.Create{Partitions: 3}})
-		quit, gone := make(chan struct{}), make(chan struct{})
-		go func() {
-			defer close(gone)
-			for {
-				select {
-				case <-quit:
-					return
-				case <-time.After(10 * time.Millisecond):
-					r.publish(levels(3), 30, 1)
-				}
-			}
-		}()
+		stop := r.load(levels(3), 30)
 		r.until("delivers", 30*time.Second, func() bool { return r.b.Stats()[0].Sent > 1000 })
 		for _, fault := range []func() error{
 			func() error { c.Node(0).Kill(); return c.Node(0).Start() },
@@ -114,8 +113,7 @@ func TestKafkaOneNode(t *testing.T) {
 			sent := r.b.Stats()[0].Sent
 			r.until("delivers again", time.Minute, func() bool { return r.b.Stats()[0].Sent > sent+2000 })
 		}
-		close(quit)
-		<-gone
+		stop()
 		r.drained(time.Minute)
 		if got := r.tally(r.read("load.l0", "load.l1", "load.l2")); got != (tally{}) {
 			t.Errorf("records %+v, want every one once and in order", got)

@@ -308,7 +308,13 @@ func (r *rig) request(req kmsg.Request) {
 // of their partition's offsets, and the numbers of a partition must not overlap with those of another one.
 func (r *rig) completeByTime(topic string) {
 	r.t.Helper()
-	records := r.consume(topic)
+	if got := r.tally(byTime(r.consume(topic))); got != (tally{}) {
+		r.t.Errorf("records %+v, want every one once and in order", got)
+	}
+}
+
+// byTime puts each client's records in the order of the partitions that they were in, one after the other.
+func byTime(records []*kgo.Record) []*kgo.Record {
 	type place struct {
 		client    string
 		partition int32
@@ -322,9 +328,7 @@ func (r *rig) completeByTime(topic string) {
 		}
 	}
 	slices.SortStableFunc(records, func(a, b *kgo.Record) int { return cmp.Compare(first[of(a)], first[of(b)]) })
-	if got := r.tally(records); got != (tally{}) {
-		r.t.Errorf("records %+v, want every one once and in order", got)
-	}
+	return records
 }
 
 // noise does not compress: a broker's limit counts compressed bytes.

@@ -101,6 +101,9 @@ func (f *feeder) laneInfos() (out []LaneInfo) {
 			i.InFlight = len(l.flight.Messages)
 		}
 		v := l.verdict
+		if v.Reason == "" && l.busy() && time.Since(l.progress) > askAfter {
+			v, _ = l.out.topic.PartitionFault(l.partition)
+		}
 		switch fault := l.fault(); {
 		case l.paused:
 			i.State, i.Since = LanePaused, l.f.r.pauses.get(i.Lane)

@@ -1,13 +1,8 @@
 package kafka
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
-	"io"
-	"net"
 	"strings"
-	"syscall"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -67,9 +62,10 @@ const (
 	purgeTopic
 )
 
-// verdicts is the table: what each error of a produce means, and why. Errors that the producer retries for ever by itself
-// (NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, REQUEST_TIMED_OUT ...) reach a promise only when it gives up for another
-// reason; they are here all the same, so that nothing depends on which errors those are.
+// verdicts is the table: what each error of a produce, of metadata, of a transaction and of making a topic means, and why. Errors
+// that the producer retries for ever by itself (NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, REQUEST_TIMED_OUT ...) reach a
+// promise only when it gives up for another reason; they are here all the same, so that nothing depends on which errors those
+// are. What the protocol has beside these is in elsewhere.
 var verdicts = map[int16]Verdict{
 	// Leadership moves, brokers come and go: the cluster repairs this.
 	kerr.NotLeaderForPartition.Code:        {Class: Retry, Reason: "leader"},
@@ -78,12 +74,18 @@ var verdicts = map[int16]Verdict{
 	kerr.BrokerNotAvailable.Code:           {Class: Retry, Reason: "leader"},
 	kerr.FencedLeaderEpoch.Code:            {Class: Retry, Reason: "leader"},
 	kerr.UnknownLeaderEpoch.Code:           {Class: Retry, Reason: "leader"},
+	kerr.NewLeaderElected.Code:             {Class: Retry, Reason: "leader"},
+	kerr.NotController.Code:                {Class: Retry, Reason: "leader"},
+	kerr.RebootstrapRequired.Code:          {Class: Retry, Reason: "leader"},
+	kerr.ListenerNotFound.Code:             {Class: Retry, Reason: "leader", Hint: "the partition's leader has no listener of the name that this address belongs to: look at the brokers' listeners"},
 	kerr.NetworkException.Code:             {Class: Retry, Reason: "network"},
 	kerr.CoordinatorLoadInProgress.Code:    {Class: Retry, Reason: "coordinator"},
 	kerr.CoordinatorNotAvailable.Code:      {Class: Retry, Reason: "coordinator"},
 	kerr.NotCoordinator.Code:               {Class: Retry, Reason: "coordinator"},
 	kerr.ConcurrentTransactions.Code:       {Class: Retry, Reason: "coordinator"},
+	kerr.TransactionCoordinatorFenced.Code: {Class: Retry, Reason: "coordinator"},
 	kerr.KafkaStorageError.Code:            {Class: Retry, Reason: "storage", Hint: "a broker's log directory has failed: look at its disk"},
+	kerr.LogDirNotFound.Code:               {Class: Retry, Reason: "storage", Hint: "a broker's log directory is gone: look at its disk"},
 	kerr.ThrottlingQuotaExceeded.Code:      {Class: Retry, Reason: "quota", Hint: "a quota of the cluster slows this client down"},
 	kerr.NotEnoughReplicas.Code:            {Class: Retry, Reason: "min_isr", Hint: minISR},
 	kerr.NotEnoughReplicasAfterAppend.Code: {Class: Retry, Reason: "min_isr", Unknown: true, Hint: minISR},
@@ -95,6 +97,13 @@ var verdicts = map[int16]Verdict{
 	kerr.UnknownProducerID.Code:        {Class: Retry, Reason: "producer_reset"},
 	kerr.InvalidProducerIDMapping.Code: {Class: Retry, Reason: "producer_reset"},
 	kerr.InvalidProducerEpoch.Code:     {Class: Retry, Reason: "producer_reset"},
+	kerr.TransactionalIDNotFound.Code:  {Class: Retry, Reason: "producer_reset"},
+	// The records are there, says the broker; the producer takes it for an acknowledgement.
+	kerr.DuplicateSequenceNumber.Code: {Class: Retry, Reason: "producer_reset", Unknown: true},
+
+	// The transaction is lost, its records are not: they are sent in another one.
+	kerr.InvalidTxnState.Code:      {Class: Retry, Reason: "transaction"},
+	kerr.TransactionAbortable.Code: {Class: Retry, Reason: "transaction"},
 
 	// The limit is on the batch, so that small records fail too when their batch is too large for the topic.
 	kerr.MessageTooLarge.Code:    {Class: Shrink, Reason: "too_large", Hint: tooLarge, topic: refreshTopic},
@@ -129,7 +138,42 @@ var verdicts = map[int16]Verdict{
 	kerr.UnsupportedVersion.Code:                 {Class: Fault, Reason: "protocol", Hint: "the broker is too old: Kafka 0.11 is the oldest that idempotent writes work with"},
 	kerr.InvalidConfig.Code:                      {Class: Fault, Reason: "topic_config"},
 	kerr.InvalidRequest.Code:                     {Class: Fault, Reason: "protocol"},
+	kerr.InvalidTransactionTimeout.Code:          {Class: Fault, Reason: "transaction_timeout", Hint: "raise transaction.max.timeout.ms of the brokers to 60000"},
+	kerr.MismatchedEndpointType.Code:             {Class: Fault, Reason: "not_a_broker", Hint: "the address is a controller's: give those of brokers"},
+	kerr.UnsupportedEndpointType.Code:            {Class: Fault, Reason: "not_a_broker", Hint: "the address is a controller's: give those of brokers"},
+	kerr.UnsupportedSaslMechanism.Code:           {Class: Fault, Reason: "authentication", Hint: "the cluster does not offer this SASL mechanism"},
+	kerr.IllegalSaslState.Code:                   {Class: Fault, Reason: "authentication", Hint: "the listener does not want this login: check the port"},
+	kerr.PrincipalDeserializationFailure.Code:    {Class: Fault, Reason: "authentication", Hint: "brokers cannot pass this user on to the controller: look at their principal.builder.class"},
 	kerr.SaslAuthenticationFailed.Code:           {Class: Fault, Reason: "authentication", Hint: "the cluster refuses the user or password"},
+}
+
+// elsewhere are the errors of requests that the gateway does not send, or that never reach a message. One that comes all the same is
+// a fault: the record is kept, and somebody is told.
+var elsewhere = []*kerr.Error{
+	// Making topics: what comes of it is topic_create whatever the code (topics.go).
+	kerr.TopicAlreadyExists, kerr.InvalidPartitions, kerr.InvalidReplicationFactor, kerr.InvalidReplicaAssignment, kerr.OperationNotAttempted,
+	// Fetches, of reading back: they are asked again until they are answered (readback.go).
+	kerr.OffsetOutOfRange, kerr.OffsetNotAvailable, kerr.OffsetMovedToTieredStorage, kerr.InvalidFetchSize,
+	kerr.FetchSessionIDNotFound, kerr.InvalidFetchSessionEpoch, kerr.FetchSessionTopicIDError,
+	// Consumer, share and streams groups.
+	kerr.OffsetMetadataTooLarge, kerr.IllegalGeneration, kerr.InconsistentGroupProtocol, kerr.InvalidGroupID, kerr.UnknownMemberID,
+	kerr.InvalidSessionTimeout, kerr.RebalanceInProgress, kerr.InvalidCommitOffsetSize, kerr.GroupAuthorizationFailed, kerr.NonEmptyGroup,
+	kerr.GroupIDNotFound, kerr.MemberIDRequired, kerr.GroupMaxSizeReached, kerr.FencedInstanceID, kerr.GroupSubscribedToTopic,
+	kerr.UnstableOffsetCommit, kerr.FencedMemberEpoch, kerr.UnreleasedInstanceID, kerr.UnsupportedAssignor, kerr.StaleMemberEpoch,
+	kerr.InvalidRecordState, kerr.ShareSessionNotFound, kerr.InvalidShareSessionEpoch, kerr.FencedStateEpoch, kerr.InvalidRegularExpression,
+	kerr.StreamsInvalidTopology, kerr.StreamsInvalidTopologyEpoch, kerr.StreamsTopologyFenced, kerr.ShareSessionLimitReached,
+	kerr.GroupDeletionFailed, kerr.StreamsTopologyDescriptionUpdateFailed,
+	// Delegation tokens, users, ACLs, quotas, features, telemetry.
+	kerr.SecurityDisabled, kerr.DelegationTokenAuthDisabled, kerr.DelegationTokenNotFound, kerr.DelegationTokenOwnerMismatch,
+	kerr.DelegationTokenRequestNotAllowed, kerr.DelegationTokenAuthorizationFailed, kerr.DelegationTokenExpired, kerr.InvalidPrincipalType,
+	kerr.ResourceNotFound, kerr.DuplicateResource, kerr.UnacceptableCredential, kerr.InvalidUpdateVersion, kerr.FeatureUpdateFailed,
+	kerr.UnknownSubscriptionID, kerr.TelemetryTooLarge, kerr.TopicDeletionDisabled,
+	// Brokers and controllers among themselves.
+	kerr.StaleControllerEpoch, kerr.StaleBrokerEpoch, kerr.ReassignmentInProgress, kerr.NoReassignmentInProgress,
+	kerr.PreferredLeaderNotAvailable, kerr.EligibleLeadersNotAvailable, kerr.ElectionNotNeeded, kerr.InconsistentVoterSet,
+	kerr.SnapshotNotFound, kerr.PositionOutOfRange, kerr.DuplicateBrokerRegistration, kerr.BrokerIDNotRegistered, kerr.InconsistentClusterID,
+	kerr.IneligibleReplica, kerr.UnknownControllerID, kerr.InvalidRegistration, kerr.InvalidVoterKey, kerr.DuplicateVoter, kerr.VoterNotFound,
+	kerr.ControllerIDNotRegistered,
 }
 
 const (
@@ -148,8 +192,8 @@ func Classify(err error) Verdict {
 			}
 			return v
 		}
-		// A code that this table does not know: the record is kept and somebody is told. Retrying it is safe.
-		return Verdict{Class: Fault, Reason: "unclassified", Err: err, Hint: "look at the broker's log and report the error code"}
+		// One of elsewhere, or a code of a newer protocol: the record is kept and somebody is told. Retrying it is safe.
+		return Verdict{Class: Fault, Reason: "unexpected", Err: err, Hint: "look at the broker's log and report the error code"}
 	}
 	switch {
 	case errors.Is(err, errTaken):
@@ -166,39 +210,4 @@ func Classify(err error) Verdict {
 	// Faults of the network and of the client. Nothing says that the records are bad.
 	reason, hint := ConnectionReason(err)
 	return Verdict{Class: Retry, Reason: reason, Hint: hint, Unknown: true, Err: err}
-}
-
-// ConnectionReason names the cause of a connection's error, and what an operator can do about it.
-func ConnectionReason(err error) (reason, hint string) {
-	var (
-		dns     *net.DNSError
-		cert    *tls.CertificateVerificationError
-		unknown x509.UnknownAuthorityError
-		record  tls.RecordHeaderError
-		first   *kgo.ErrFirstReadEOF
-		netErr  net.Error
-	)
-	switch {
-	case err == nil:
-		return "", ""
-	case errors.Is(err, kerr.SaslAuthenticationFailed), errors.Is(err, kerr.UnsupportedSaslMechanism), errors.Is(err, kerr.IllegalSaslState):
-		return "authentication", "the cluster refuses the user or password"
-	case errors.As(err, &cert), errors.As(err, &unknown):
-		return "tls", "the broker's certificate is not trusted: check the CA and the host name"
-	case errors.As(err, &record):
-		return "tls", "the broker does not speak TLS on this port"
-	case errors.As(err, &dns):
-		return "dns", "the broker's host name is not found"
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return "refused", "nothing listens on the broker's address: is Kafka running?"
-	case strings.Contains(err.Error(), "invalid large response size"): // the producer has no name for it
-		return "not_kafka", "what answers on the broker's address is not Kafka: check the port"
-	case errors.As(err, &first):
-		return "closed", "the broker closes the connection at once: it may want TLS or a login, or not be Kafka"
-	case errors.As(err, &netErr) && netErr.Timeout():
-		return "timeout", "the broker does not answer: check the network and firewalls"
-	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, net.ErrClosed):
-		return "closed", ""
-	}
-	return "network", ""
 }

@@ -111,12 +111,18 @@ func TestEachProduceErrorHasItsVerdict(t *testing.T) {
 		{kerr.BrokerNotAvailable, waits, "leader"},
 		{kerr.FencedLeaderEpoch, waits, "leader"},
 		{kerr.UnknownLeaderEpoch, waits, "leader"},
+		{kerr.NewLeaderElected, Retry, "leader"},
+		{kerr.NotController, waits, "leader"},
+		{kerr.RebootstrapRequired, Retry, "leader"},
+		{kerr.ListenerNotFound, waits, "leader"},
 		{kerr.NetworkException, waits, "network"},
 		{kerr.CoordinatorLoadInProgress, waits, "coordinator"},
 		{kerr.CoordinatorNotAvailable, waits, "coordinator"},
 		{kerr.NotCoordinator, waits, "coordinator"},
 		{kerr.ConcurrentTransactions, waits, "coordinator"},
+		{kerr.TransactionCoordinatorFenced, Retry, "coordinator"},
 		{kerr.KafkaStorageError, waits, "storage"},
+		{kerr.LogDirNotFound, Retry, "storage"},
 		{kerr.ThrottlingQuotaExceeded, waits, "quota"},
 		{kerr.NotEnoughReplicas, waits, "min_isr"},
 		{kerr.NotEnoughReplicasAfterAppend, waits, "min_isr"},
@@ -125,6 +131,9 @@ func TestEachProduceErrorHasItsVerdict(t *testing.T) {
 		{kerr.UnknownProducerID, waits, "producer_reset"},
 		{kerr.InvalidProducerIDMapping, waits, "producer_reset"},
 		{kerr.InvalidProducerEpoch, waits, "producer_reset"},
+		{kerr.TransactionalIDNotFound, Retry, "producer_reset"},
+		{kerr.InvalidTxnState, Retry, "transaction"},
+		{kerr.TransactionAbortable, Retry, "transaction"},
 		{kerr.MessageTooLarge, Shrink, "too_large"},
 		{kerr.RecordListTooLarge, Shrink, "too_large"},
 		{kerr.InvalidRecord, Poison, "invalid_record"},
@@ -146,9 +155,17 @@ func TestEachProduceErrorHasItsVerdict(t *testing.T) {
 		{kerr.UnsupportedVersion, Fault, "protocol"},
 		{kerr.InvalidConfig, Fault, "topic_config"},
 		{kerr.InvalidRequest, Fault, "protocol"},
+		{kerr.InvalidTransactionTimeout, Fault, "transaction_timeout"},
+		{kerr.MismatchedEndpointType, Fault, "not_a_broker"},
+		{kerr.UnsupportedEndpointType, Fault, "not_a_broker"},
+		{kerr.UnsupportedSaslMechanism, Fault, "authentication"},
+		{kerr.IllegalSaslState, Fault, "authentication"},
+		{kerr.PrincipalDeserializationFailure, Fault, "authentication"},
 		{kerr.SaslAuthenticationFailed, Fault, "authentication"},
 	}
-	tested := make(map[int16]bool)
+	tested := map[int16]bool{
+		kerr.DuplicateSequenceNumber.Code: true, // an acknowledgement: the broker has the records, which a fault of the fake cluster has not
+	}
 	for _, row := range rows {
 		tested[row.err.Code] = true
 		t.Run(row.err.Message, func(t *testing.T) {
@@ -208,6 +225,39 @@ func TestEachProduceErrorHasItsVerdict(t *testing.T) {
 	}
 }
 
+// Every error of the protocol is in one of the two lists: one that a newer client knows has to be looked at.
+func TestEveryErrorOfTheProtocolHasAClass(t *testing.T) {
+	known := make(map[int16]bool)
+	for _, e := range elsewhere {
+		if _, ok := verdicts[e.Code]; ok || known[e.Code] {
+			t.Errorf("%s is listed twice", e.Message)
+		}
+		known[e.Code] = true
+		if v := Classify(e); v.Class != Fault || v.Reason != "unexpected" || v.Hint == "" {
+			t.Errorf("%s: %+v, want a fault that somebody is told of", e.Message, v)
+		}
+	}
+	n := 0
+	for code := int16(-1); code < 1000; code++ {
+		e := kerr.TypedErrorForCode(code)
+		if e == nil || e.Code != code { // no error of that code
+			continue
+		}
+		n++
+		if _, ok := verdicts[code]; !ok && !known[code] {
+			t.Errorf("%s (%d) has no class", e.Message, code)
+		}
+	}
+	if n < 130 || n != len(verdicts)+len(elsewhere) {
+		t.Errorf("%d errors of the protocol, %d in the table and %d elsewhere", n, len(verdicts), len(elsewhere))
+	}
+	for code, v := range verdicts {
+		if v.Reason == "" || v.Class > Dead || (v.Class == Fault || v.Class == Dead) && v.Hint == "" && v.Reason != "protocol" && v.Reason != "topic_missing" && v.Reason != "topic_config" {
+			t.Errorf("%v: %+v has no reason, or no hint although somebody has to act", kerr.TypedErrorForCode(code), v)
+		}
+	}
+}
+
 func TestUnknownErrorsKeepTheRecord(t *testing.T) {
 	f := func(err error, class Class, reason string) {
 		t.Helper()
@@ -215,7 +265,7 @@ func TestUnknownErrorsKeepTheRecord(t *testing.T) {
 			t.Errorf("%v: %+v, want %v %s", err, v, class, reason)
 		}
 	}
-	f(kerr.GroupIDNotFound, Fault, "unclassified")
+	f(&kerr.Error{Message: "NEW", Code: 999}, Fault, "unexpected")
 	f(kgo.ErrClientClosed, Retry, "outcome_unknown")
 	f(errors.New("invalid record partitioning choice of 5 from 3 available"), Retry, "partitions")
 	f(errors.New("something else"), Retry, "network")

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -34,7 +33,8 @@ type Topic struct {
 	c          *Client
 	refs       int   // outlets that have it
 	partitions int32 // 0 until it is known
-	maxBytes   int32 // max.message.bytes
+	limits     limits
+	replicas   []replicas // by partition
 	fault      *Verdict
 	faultSince time.Time
 	stale      bool // look it up
@@ -85,7 +85,7 @@ func (c *Client) Topic(name string, create *Create) *Topic {
 	defer c.mu.Unlock()
 	t, ok := c.topics[name]
 	if !ok {
-		t = &Topic{Name: name, c: c, maxBytes: defaultMaxMessage, stale: true, slots: make(map[int32]*slot)}
+		t = &Topic{Name: name, c: c, limits: limits{maxBytes: defaultMaxMessage}, stale: true, slots: make(map[int32]*slot)}
 		c.topics[name] = t
 		signal(c.topicC)
 	}
@@ -119,16 +119,6 @@ func (t *Topic) Status() TopicStatus {
 	defer t.c.mu.Unlock()
 	return TopicStatus{Partitions: t.partitions, Fault: t.fault, Since: t.faultSince}
 }
-
-// MaxMessage is the size up to which a message may share a flight: a larger one goes alone, so that only itself is refused.
-func (t *Topic) MaxMessage() int {
-	t.c.mu.Lock()
-	defer t.c.mu.Unlock()
-	return int(t.maxBytes) - 2*batchReserve
-}
-
-// batchReserve is left for what surrounds the records of a batch.
-const batchReserve = 1 << 10
 
 func (t *Topic) slotLocked(partition int32) *slot {
 	s, ok := t.slots[partition]
@@ -263,7 +253,6 @@ func (c *Client) resolve(ctx context.Context, admin *kadm.Client, names []string
 		switch {
 		case d.Err == nil && len(d.Partitions) > 0:
 			known = append(known, name)
-			c.resolved(name, int32(len(d.Partitions)))
 		case errors.Is(d.Err, kerr.UnknownTopicOrPartition):
 			c.missing(ctx, admin, name)
 		case d.Err == nil: // an authorizer hides the partitions
@@ -275,15 +264,25 @@ func (c *Client) resolve(ctx context.Context, admin *kadm.Client, names []string
 			c.unresolved(name, Classify(d.Err))
 		}
 	}
-	c.readConfigs(ctx, admin, known)
+	c.readConfigs(ctx, admin, known) // first: what the topic refuses has to be known when lanes begin to send
+	for _, name := range known {
+		c.resolved(name, details[name].Partitions)
+	}
 }
 
-func (c *Client) resolved(name string, partitions int32) {
+func (c *Client) resolved(name string, details kadm.PartitionDetails) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t, ok := c.topics[name]
 	if !ok {
 		return
+	}
+	partitions := int32(len(details))
+	t.replicas = make([]replicas, partitions)
+	for p, d := range details {
+		if p < partitions {
+			t.replicas[p] = replicas{leader: d.Leader >= 0, inSync: len(d.ISR)}
+		}
 	}
 	if t.partitions != 0 && t.partitions != partitions {
 		c.log.Info("topic has another number of partitions", "topic", name, "partitions", partitions, "before", t.partitions)
@@ -389,15 +388,6 @@ func (c *Client) readConfigs(ctx context.Context, admin *kadm.Client, names []st
 		if !ok || rc.Err != nil {
 			continue
 		}
-		for _, cfg := range rc.Configs {
-			if cfg.Key != "max.message.bytes" || cfg.Value == nil {
-				continue
-			}
-			n, err := strconv.ParseInt(*cfg.Value, 10, 32)
-			if err != nil || int32(n) == t.maxBytes {
-				continue
-			}
-			t.maxBytes = int32(n)
-		}
+		t.limits = limitsOf(rc.Configs)
 	}
 }

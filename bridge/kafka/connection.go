@@ -1,0 +1,49 @@
+package kafka
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"syscall"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// ConnectionReason names the cause of a connection's error, and what an operator can do about it.
+func ConnectionReason(err error) (reason, hint string) {
+	var (
+		dns     *net.DNSError
+		cert    *tls.CertificateVerificationError
+		unknown x509.UnknownAuthorityError
+		record  tls.RecordHeaderError
+		first   *kgo.ErrFirstReadEOF
+		netErr  net.Error
+	)
+	switch {
+	case err == nil:
+		return "", ""
+	case errors.Is(err, kerr.SaslAuthenticationFailed), errors.Is(err, kerr.UnsupportedSaslMechanism), errors.Is(err, kerr.IllegalSaslState):
+		return "authentication", "the cluster refuses the user or password"
+	case errors.As(err, &cert), errors.As(err, &unknown):
+		return "tls", "the broker's certificate is not trusted: check the CA and the host name"
+	case errors.As(err, &record):
+		return "tls", "the broker does not speak TLS on this port"
+	case errors.As(err, &dns):
+		return "dns", "the broker's host name is not found"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "refused", "nothing listens on the broker's address: is Kafka running?"
+	case strings.Contains(err.Error(), "invalid large response size"): // the producer has no name for it
+		return "not_kafka", "what answers on the broker's address is not Kafka: check the port"
+	case errors.As(err, &first):
+		return "closed", "the broker closes the connection at once: it may want TLS or a login, or not be Kafka"
+	case errors.As(err, &netErr) && netErr.Timeout():
+		return "timeout", "the broker does not answer: check the network and firewalls"
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, net.ErrClosed):
+		return "closed", ""
+	}
+	return "network", ""
+}
