@@ -92,6 +92,7 @@ func newRoot() *cobra.Command {
 		RunE:          help,
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Version:       build().Version, // --version; the command version says more
 	}
 	root.SuggestionsMinimumDistance = 2
 	root.CompletionOptions.HiddenDefaultCmd = true

@@ -56,6 +56,7 @@ func TestExitCodes(t *testing.T) {
 	f(exitUsage, "log.levle", "serve", "--config", bad)
 	f(exitUsage, "no such file", "serve", "--config", good+".missing")
 	f(exitOK, "forebay", "version")
+	f(exitOK, "forebay version", "--version")
 	f(exitOK, "Usage:", "help")
 }
 
