@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -40,7 +39,7 @@ func (l *listener) webSocket() *http.Server {
 			http.Error(w, "sub-protocol mqtt is required", http.StatusBadRequest)
 			return
 		}
-		cw := &corkWriter{ResponseWriter: w}
+		cw := &corkWriter{ResponseWriter: w, timeout: l.srv.cfg.WriteTimeout.Std()}
 		ws, err := up.Upgrade(cw, r, nil)
 		if err != nil {
 			return // Upgrade has answered
@@ -85,10 +84,9 @@ func (l *listener) checkOrigin(r *http.Request) bool {
 // wsConn makes a WebSocket a stream of bytes.
 type wsConn struct {
 	*websocket.Conn
-	cork     *corkConn    // below Conn
-	cut      packetCutter // of Write
-	frame    io.Reader    // what is left of the present message
-	deadline atomic.Int64 // of writes, Unix time in nanoseconds
+	cork  *corkConn    // below Conn
+	cut   packetCutter // of Write
+	frame io.Reader    // what is left of the present message
 }
 
 var errTextFrame = errors.New("websocket: text frame")
@@ -96,8 +94,7 @@ var errTextFrame = errors.New("websocket: text frame")
 func newWSConn(ws *websocket.Conn, cork *corkConn) *wsConn {
 	c := &wsConn{Conn: ws, cork: cork}
 	ws.SetPingHandler(func(text string) error {
-		// Written beside the flusher, which the library allows for control frames; it waits for a frame of ours at most
-		// this long and gives up.
+		// Written beside the flusher, which the library allows for control frames.
 		err := ws.WriteControl(websocket.PongMessage, []byte(text), time.Now().Add(webSocketControl))
 		var ne net.Error
 		if errors.Is(err, websocket.ErrCloseSent) || errors.As(err, &ne) {
@@ -147,9 +144,6 @@ func streamError(err error) error {
 // clients, Eclipse Paho for C 1.3 among them, that do not look at the second one before more bytes come. All frames leave
 // in one write.
 func (c *wsConn) Write(b []byte) (int, error) {
-	if err := c.Conn.SetWriteDeadline(time.Unix(0, c.deadline.Load())); err != nil {
-		return 0, err
-	}
 	c.cork.cork()
 	for rest := b; len(rest) > 0; {
 		n := c.cut.next(rest)
@@ -166,10 +160,7 @@ func (c *wsConn) Write(b []byte) (int, error) {
 }
 
 // SetWriteDeadline implements net.Conn. The library's own is not for use beside a Write, and a net.Conn's is.
-func (c *wsConn) SetWriteDeadline(t time.Time) error {
-	c.deadline.Store(t.UnixNano())
-	return c.NetConn().SetWriteDeadline(t)
-}
+func (c *wsConn) SetWriteDeadline(t time.Time) error { return c.cork.Conn.SetWriteDeadline(t) }
 
 // CloseWrite sends the close frame; the client answers with its own.
 func (c *wsConn) CloseWrite() error {
