@@ -18,7 +18,10 @@ func (srv *Server) attach(ctx context.Context, c *conn, p *wire.Connect, ack *wi
 	}
 	defer leave()
 	for {
-		s, present, changes := srv.openSession(c, p)
+		s, present, changes, err := srv.openSession(c, p)
+		if err != nil {
+			return err
+		}
 		if len(changes) > 0 {
 			if err := srv.persist(ctx, changes); err != nil {
 				srv.abandon(s)
@@ -36,17 +39,29 @@ func (srv *Server) attach(ctx context.Context, c *conn, p *wire.Connect, ack *wi
 }
 
 // openSession finds the session or makes one, ends the connection that it has, and decides about the wills. changes is
-// what has to be durable before CONNACK.
-func (srv *Server) openSession(c *conn, p *wire.Connect) (s *session, present bool, changes []spool.Change) {
+// what has to be durable before CONNACK. When there is no room for what the client asks for, nothing is changed.
+func (srv *Server) openSession(c *conn, p *wire.Connect) (s *session, present bool, changes []spool.Change, err error) {
 	srv.mu.Lock()
 	defer srv.unlockAndSettle()
 	old := srv.sessions[p.ClientID]
-	if old != nil {
+	var w *will
+	if p.Will != nil {
+		w = newWill(p.Will, c, srv.now())
+	}
+	if old == nil {
+		if err := srv.admitLocked(nil, false, p.ClientID, w); err != nil {
+			return nil, false, nil, err
+		}
+	} else {
 		old.mu.Lock()
 		over := old.expiresAt != 0 && old.expiresAt <= srv.now().UnixNano() ||
 			old.conn != nil && old.expiry == 0 // it ends with its connection
 		kicked := old.conn
 		ends := p.CleanStart || over
+		if err := srv.admitLocked(old, ends, old.id, w); err != nil {
+			old.mu.Unlock()
+			return nil, false, nil, err
+		}
 		if kicked != nil {
 			srv.metrics.takenOver.Inc()
 			old.willGoneLocked(ends)
@@ -70,6 +85,7 @@ func (srv *Server) openSession(c *conn, p *wire.Connect) (s *session, present bo
 	if s == nil {
 		s = &session{srv: srv, id: p.ClientID, epoch: uint64(srv.now().UnixNano())}
 		srv.sessions[s.id] = s
+		srv.sessionBytes.Add(s.sizeLocked()) // nobody else knows of it yet
 		srv.metrics.sessions.Inc()
 	}
 
@@ -86,15 +102,14 @@ func (srv *Server) openSession(c *conn, p *wire.Connect) (s *session, present bo
 		}
 	}
 	hadWill := s.will != nil
-	s.will = nil
+	s.setWillLocked(w)
 	switch {
-	case p.Will != nil:
-		s.will = newWill(p.Will, c, srv.now())
+	case w != nil:
 		changes = append(changes, s.will.change(s.id))
 	case hadWill:
 		changes = append(changes, deleteWill(s.id)) // the client is back before the delay was over
 	}
-	return s, present, changes
+	return s, present, changes, nil
 }
 
 // persist waits until changes are durable, in the order of all other changes.

@@ -28,6 +28,18 @@ type Config struct {
 	// are read again with SIGHUP only.
 	CertificateReloadInterval unit.Duration `yaml:"certificate_reload_interval"`
 
+	// Connections of all listeners at the same time. 0, and any number above it, is what the limit of open files of the
+	// process leaves when some are kept back for the spool and Kafka.
+	MaxConnections int `yaml:"max_connections"`
+
+	// Sessions, of clients that are connected and of clients that are away. Beyond it a client that has none is refused with
+	// 0x97 (3.1.1: 0x03). 0 is no limit.
+	MaxSessions int `yaml:"max_sessions"`
+
+	// Size of the client IDs, topic filters and wills of all sessions. They are in memory, and in the spool's state, which
+	// retention does not make smaller. Beyond it new sessions, wills and subscriptions are refused with 0x97. 0 is no limit.
+	MaxSessionsSize unit.Bytes `yaml:"max_sessions_size"`
+
 	// Largest packet that a client may send; told to MQTT 5 clients.
 	MaxPacketSize unit.Bytes `yaml:"max_packet_size"`
 
@@ -146,6 +158,8 @@ func DefaultConfig() Config {
 
 		CertificateReloadInterval: unit.Duration(5 * time.Second),
 
+		MaxSessions:        1_000_000,
+		MaxSessionsSize:    512 << 20,
 		MaxPacketSize:      1 << 20,
 		MaxConnectSize:     64 << 10,
 		ReceiveMaximum:     1024,
@@ -209,6 +223,13 @@ func (c Config) Validate() error {
 	}
 	errs = append(errs, c.Auth.Validate(own...), c.Audit.Validate())
 	span("certificate_reload_interval", c.CertificateReloadInterval, 0, 24*time.Hour)
+	if c.MaxConnections < 0 {
+		fault("max_connections: %d is negative", c.MaxConnections)
+	}
+	if c.MaxSessions < 0 {
+		fault("max_sessions: %d is negative", c.MaxSessions)
+	}
+	size("max_sessions_size", c.MaxSessionsSize, 0, 1<<40)
 	size("max_packet_size", c.MaxPacketSize, 1<<10, maxPacketSize)
 	size("max_connect_size", c.MaxConnectSize, 256, c.MaxPacketSize)
 	between("receive_maximum", c.ReceiveMaximum, 1, 65535)

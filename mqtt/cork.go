@@ -19,7 +19,7 @@ type corkConn struct {
 	buf     []byte
 	late    []byte // control frames that came while somebody wrote
 	writing int    // who writes: the flusher, the reader
-	gone    error // of a write: nothing whole can follow it
+	gone    error  // of a write: nothing whole can follow it
 }
 
 // lateMost is what control frames may wait for their turn. A client that pings on and does not read gets no more than these

@@ -57,7 +57,7 @@ func (srv *Server) expire() {
 			srv.metrics.expired.Inc()
 		default:
 			if w := s.will; w != nil && w.due != 0 && w.due <= now {
-				s.will = nil
+				s.setWillLocked(nil)
 				srv.publishWill(w, s.id)
 			}
 			srv.timers.set(s)

@@ -105,12 +105,17 @@ func (l *listener) run() {
 		if err != nil {
 			break
 		}
+		if !l.enter() {
+			_ = nc.Close()
+			continue
+		}
 		if direct {
 			l.take(nc)
 			continue
 		}
 		if !l.reserve() {
 			_ = nc.Close()
+			l.leave()
 			break
 		}
 		wg.Go(func() { l.welcome(ctx, nc) })
@@ -166,19 +171,13 @@ func (l *listener) reserve() bool {
 
 func (l *listener) release() { <-l.pending }
 
-// take starts a connection, or closes it when there are too many.
+// take starts a connection, which has its place already.
 func (l *listener) take(nc net.Conn) {
-	if limit := l.cfg.MaxConnections; l.n.Add(1) > int64(limit) && limit > 0 {
-		l.n.Add(-1)
-		l.srv.metrics.overLimit.Inc()
-		_ = nc.Close()
-		return
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	c := l.srv.newConn(l, nc, cancel)
 	if !l.srv.accept(c) {
 		cancel()
-		l.n.Add(-1)
+		l.leave()
 		_ = nc.Close()
 		return
 	}

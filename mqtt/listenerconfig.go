@@ -48,7 +48,7 @@ type ListenerConfig struct {
 	// What this listener does otherwise than mqtt.auth.
 	Auth auth.ListenerConfig `yaml:"auth"`
 
-	// Connections at the same time; 0 is no limit.
+	// Connections at the same time, from the first packet of TCP on; 0 is no limit but mqtt.max_connections.
 	MaxConnections int `yaml:"max_connections"`
 
 	// New connections in a second; as many may come at once, the rest wait in the queue of the system. 0 is no limit.

@@ -128,7 +128,7 @@ func newMetrics(srv *Server, reg prometheus.Registerer) (*metrics, error) {
 	m.wills = counter("wills_total", "Wills published.")
 	m.writeTimeouts = counter("write_timeouts_total", "Connections closed because the client did not read.")
 	m.acceptErrors = counter("accept_errors_total", "Failed attempts to take a new connection.")
-	m.overLimit = counter("over_limit_total", "Connections refused by max_connections.")
+	m.overLimit = counter("over_limit_total", "Connections refused because there were too many.")
 	m.paused = vec("accept_paused_total", "Times that a listener let newcomers wait, for connection_rate or max_handshakes.", "listener")
 	m.handshakes = counter("tls_handshakes_total", "TLS handshakes that succeeded.")
 	m.handshakeFailures = vec("handshake_failures_total", "Connections that did not come as far as MQTT.", "reason")
@@ -156,6 +156,12 @@ func newMetrics(srv *Server, reg prometheus.Registerer) (*metrics, error) {
 		Name: "forebay_mqtt_retained", Help: "Topics with a retained message.",
 	}, func() float64 { return float64(srv.retained.len()) })
 	m.list = append(m.list, retained)
+	m.list = append(m.list, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "forebay_mqtt_session_bytes", Help: "Size of the client IDs, topic filters and wills of all sessions.",
+	}, func() float64 { return float64(srv.sessionBytes.Load()) }))
+	m.list = append(m.list, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "forebay_mqtt_max_connections", Help: "Connections that all listeners together take; 0 is no limit.",
+	}, func() float64 { return float64(srv.openLimit) }))
 	m.list = append(m.list, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "forebay_mqtt_output_bytes", Help: "Output that waits for all connections.",
 	}, func() float64 { return float64(srv.output.bytes.Load()) }))

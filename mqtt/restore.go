@@ -33,6 +33,7 @@ func (srv *Server) restore() error {
 	if err := load(spaceSession, func(id string, value []byte) error {
 		s := &session{srv: srv, id: id, durable: true}
 		srv.sessions[id] = s
+		srv.sessionBytes.Add(s.sizeLocked())
 		srv.metrics.sessions.Inc()
 		return s.restoreRecord(value)
 	}); err != nil {
@@ -129,7 +130,7 @@ func (srv *Server) restoreWills(load func(string, func(string, []byte) error) er
 			srv.publishWill(w, id)
 			return nil
 		}
-		s.will = w
+		s.setWillLocked(w)
 		if w.due == 0 { // it was connected
 			wait := w.delay
 			if s.expiry != expiryNever {

@@ -159,20 +159,28 @@ func (r *retainedStore) len() int {
 	return r.n
 }
 
-// expired lists topics whose message is over.
+// expired lists topics whose message is over. It looks at a part of the store at a time, because a publish of a retained
+// message waits for the lock.
 func (r *retainedStore) expired(now time.Time) (topics []string) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	var visit func(n *retainedNode)
-	visit = func(n *retainedNode) {
-		if n.rec != nil && n.rec.ExpiresAt != 0 && n.rec.ExpiresAt <= now.UnixNano() {
-			topics = append(topics, n.rec.Topic)
+	for last, more := "", true; more; {
+		more = false
+		r.mu.RLock()
+		w := retainedWalk{after: last != "", left: retainedSteps}
+		for w.left > 0 { // what is left may only end a walk that has begun with something
+			rec := w.walk(&r.root, "#", last, false)
+			if rec == nil {
+				break
+			}
+			last, more, w.after = rec.Topic, true, true
+			if rec.ExpiresAt != 0 && rec.ExpiresAt <= now.UnixNano() {
+				topics = append(topics, rec.Topic)
+			}
 		}
-		for _, c := range n.children {
-			visit(c)
+		if w.stopped {
+			last, more = w.at, true
 		}
+		r.mu.RUnlock()
 	}
-	visit(&r.root)
 	return topics
 }
 

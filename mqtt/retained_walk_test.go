@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/forebay-gateway/forebay/spool"
 )
@@ -74,5 +75,36 @@ func TestRetainedSearchForNothingTakesTurns(t *testing.T) {
 	}
 	if least := 10 * 20_000 / retainedNodes; turns < least || turns > 2*least || len(s.retained) > 0 {
 		t.Errorf("%d turns for 200,000 nodes of at most %d each, %d searches left", turns, retainedNodes, len(s.retained))
+	}
+}
+
+// The search for expired messages holds the store's lock for a part of it at a time, and leaves nothing out.
+func TestExpiredRetainedMessagesAreFound(t *testing.T) {
+	now := time.Unix(1000, 0)
+	var store retainedStore
+	want := make(map[string]bool)
+	for i := range 5 * retainedSteps {
+		for _, topic := range []string{fmt.Sprintf("a/%d", i%700), fmt.Sprintf("$x/%d/y", i), fmt.Sprintf("/%d//z", i)} {
+			rec := &spool.Record{Topic: topic, Payload: []byte("x")}
+			if i%3 == 0 {
+				rec.ExpiresAt = now.UnixNano()
+			} else if i%3 == 1 {
+				rec.ExpiresAt = now.UnixNano() + 1
+			}
+			store.apply(rec)
+			delete(want, topic)
+			if i%3 == 0 {
+				want[topic] = true
+			}
+		}
+	}
+	for _, topic := range store.expired(now) {
+		if !want[topic] {
+			t.Errorf("%s is not over, or came twice", topic)
+		}
+		delete(want, topic)
+	}
+	if len(want) > 0 {
+		t.Errorf("%d are left out", len(want))
 	}
 }

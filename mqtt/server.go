@@ -44,6 +44,8 @@ type Server struct {
 	outputLimit int
 	output      outputMemory
 	slots       transport.Slots // of TLS handshakes
+	openLimit   int64           // connections of all listeners; 0: none
+	opened      atomic.Int64    // of them
 
 	lanes    *lanes
 	index    index
@@ -63,6 +65,8 @@ type Server struct {
 	// inGroup is what the acknowledgements of the present commit group have to be flushed to. It belongs to the log's
 	// commit goroutine.
 	inGroup []*conn
+
+	sessionBytes atomic.Int64 // of all sessions, see sessionsize.go
 
 	mu          sync.Mutex
 	sessions    map[string]*session // by client ID
@@ -118,6 +122,7 @@ func New(cfg Config, opts Options) (*Server, error) {
 	srv.timers = newTimers()
 	srv.output.limit = int64(cfg.OutputMemory)
 	srv.fights = newFights(&srv.cfg)
+	srv.limitOpen(openFiles())
 	m, err := newMetrics(srv, opts.Registerer)
 	if err != nil {
 		return nil, fmt.Errorf("mqtt: %w", err)
@@ -260,7 +265,7 @@ func (srv *Server) gone(c *conn) {
 	srv.connMu.Lock()
 	defer srv.connMu.Unlock()
 	delete(srv.conns, c)
-	c.lst.n.Add(-1)
+	c.lst.leave()
 	srv.metrics.connections.WithLabelValues(c.lst.cfg.Name).Dec()
 }
 

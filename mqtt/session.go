@@ -54,7 +54,7 @@ type session struct {
 	inbound map[uint16]inboundID // QoS 2 publishes whose PUBREL has not come
 	nextGen uint32
 
-	will *will // of the connection, or waiting for its delay
+	will *will // of the connection, or waiting for its delay; see setWillLocked
 }
 
 // place is a record's address.
@@ -239,6 +239,7 @@ func (s *session) endLocked() {
 		}
 	}
 	s.srv.metrics.subscriptions.Sub(float64(s.subs.len()))
+	s.srv.sessionBytes.Add(-s.sizeLocked())
 	if s.durable {
 		s.srv.writer.putAll(s.eraseLocked(), nil) // the session itself first: what is left by a crash is stray
 	}

@@ -96,14 +96,13 @@ func (c *conn) maySubscribe(f *wire.Filter) byte {
 		c.recordDenied("subscribe", f.Filter)
 		return reasonOf(err)
 	}
-	if limit := c.srv.cfg.MaxSubscriptions; limit > 0 {
-		s.mu.Lock()
-		have := s.subs.get(f.Filter) != nil
-		n := s.subs.len()
-		s.mu.Unlock()
-		if !have && n >= limit {
-			return reasonQuotaExceeded
-		}
+	s.mu.Lock()
+	have := s.subs.get(f.Filter) != nil
+	n := s.subs.len()
+	s.mu.Unlock()
+	limit := c.srv.cfg.MaxSubscriptions
+	if !have && (limit > 0 && n >= limit || !c.srv.roomFor(subscriptionOverhead+int64(len(f.Filter)))) {
+		return reasonQuotaExceeded
 	}
 	return f.QoS
 }
@@ -153,6 +152,7 @@ func (s *session) putLocked(sub *subscription) (isNew bool) {
 	}
 	if old == nil {
 		s.srv.metrics.subscriptions.Inc()
+		s.srv.sessionBytes.Add(sub.size())
 	}
 	return old == nil
 }
@@ -221,6 +221,7 @@ func (s *session) restoreSubscription(filter string, value []byte) error {
 	}
 	s.subs.put(sub)
 	s.srv.metrics.subscriptions.Inc()
+	s.srv.sessionBytes.Add(sub.size())
 	return nil
 }
 
@@ -276,6 +277,7 @@ func (s *session) removeLocked(sub *subscription) {
 	s.dropRetainedLocked(sub.filter)
 	s.matcher = nil
 	s.srv.metrics.subscriptions.Dec()
+	s.srv.sessionBytes.Add(-sub.size())
 	if sub.group == nil {
 		s.srv.index.remove(sub)
 		return

@@ -42,6 +42,9 @@ func (l *listener) webSocket() *http.Server {
 		cw := &corkWriter{ResponseWriter: w, timeout: l.srv.cfg.WriteTimeout.Std()}
 		ws, err := up.Upgrade(cw, r, nil)
 		if err != nil {
+			if cw.conn != nil {
+				l.leave() // the HTTP server has let go of it
+			}
 			return // Upgrade has answered
 		}
 		// The goroutine of this request ends and takes its stack with it.
@@ -61,10 +64,14 @@ func (l *listener) webSocket() *http.Server {
 	return srv
 }
 
-// placeOf gives back the place of a connection that has become a WebSocket or has ended; each does one of both, once.
+// placeOf gives back the place among the pending of a connection that has become a WebSocket or has ended; each does one of
+// both, once.
 func (l *listener) placeOf(_ net.Conn, st http.ConnState) {
 	if st == http.StateHijacked || st == http.StateClosed {
 		l.release()
+	}
+	if st == http.StateClosed {
+		l.leave()
 	}
 }
 

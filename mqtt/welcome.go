@@ -20,6 +20,7 @@ func (l *listener) welcome(ctx context.Context, socket net.Conn) {
 	if err != nil {
 		_ = socket.Close()
 		l.release()
+		l.leave()
 		l.failed(socket.RemoteAddr(), err)
 		return
 	}
@@ -135,6 +136,7 @@ func (h *handed) give(nc net.Conn) {
 	case <-h.l.done:
 		_ = nc.Close()
 		h.l.release()
+		h.l.leave()
 	}
 }
 

@@ -82,7 +82,7 @@ func (s *session) willGoneLocked(ends bool) {
 		return
 	}
 	if w.delay == 0 || ends {
-		s.will = nil
+		s.setWillLocked(nil)
 		s.srv.publishWill(w, s.id)
 		return
 	}
@@ -97,7 +97,7 @@ func (s *session) willGoneLocked(ends bool) {
 // dropWillLocked forgets the will (MQTT 5, 3.1.2-10).
 func (s *session) dropWillLocked() {
 	if s.will != nil {
-		s.will = nil
+		s.setWillLocked(nil)
 		s.srv.writer.put(stateEntry{changes: []spool.Change{deleteWill(s.id)}})
 	}
 }
