@@ -111,9 +111,15 @@ func newGateway(t testing.TB, kafka string) *gateway {
 // newGatewayOf is newGateway with the given sizes of the spool; without any it has the defaults.
 func newGatewayOf(t testing.TB, kafka, sizes string) *gateway {
 	t.Helper()
+	return newGatewayIn(t, filepath.Join(t.TempDir(), "data"), kafka, sizes)
+}
+
+// newGatewayIn is newGatewayOf with its data_dir.
+func newGatewayIn(t testing.TB, data, kafka, sizes string) *gateway {
+	t.Helper()
 	dir := t.TempDir()
 	g := &gateway{t: t, mqtt: freeAddress(t), admin: freeAddress(t), log: filepath.Join(dir, "log"), config: filepath.Join(dir, "forebay.yaml")}
-	text := fmt.Sprintf(configuration, filepath.Join(dir, "data"), g.admin, g.mqtt, sizes, kafka)
+	text := fmt.Sprintf(configuration, data, g.admin, g.mqtt, sizes, kafka)
 	if err := os.WriteFile(g.config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

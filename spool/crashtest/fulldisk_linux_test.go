@@ -21,8 +21,8 @@ func TestFullDiskGoesOnWhenSpaceReturns(t *testing.T) {
 func fillDisk(t *testing.T, mode string) {
 	r := newRig(t, "ext4", 64*mib)
 	l := newLedger()
-	r.mount()
-	ballast := filepath.Join(r.mnt, "ballast")
+	r.Attach()
+	ballast := filepath.Join(r.Mount, "ballast")
 	if err := os.WriteFile(ballast, make([]byte, 20*mib), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -34,9 +34,9 @@ func fillDisk(t *testing.T, mode string) {
 		t.Fatalf("%v\n%s", err, p.logText())
 	}
 	full := l.acks
-	r.cut(p.kill)
+	r.Cut(p.kill)
 
-	r.mount()
+	r.Attach()
 	l.begin()
 	p = r.start(mode)
 	untilFull(t, p, l)
@@ -53,7 +53,7 @@ func fillDisk(t *testing.T, mode string) {
 	if err := p.stop(l.line); err != nil {
 		t.Fatalf("%v\n%s", err, p.logText())
 	}
-	r.cut(p.kill)
+	r.Cut(p.kill)
 	finish(t, r, l)
 }
 
@@ -61,11 +61,11 @@ func fillDisk(t *testing.T, mode string) {
 func TestFullDiskOfOthersGoesOnWhenSpaceReturns(t *testing.T) {
 	r := newRig(t, "ext4", 64*mib)
 	l := newLedger()
-	r.mount()
+	r.Attach()
 	l.begin()
 	p := r.start(modeHold + " " + modePaced + " " + modeNoFree)
 	goesOn(t, p, l, 500, "the disk is empty")
-	ballast, err := os.Create(filepath.Join(r.mnt, "ballast"))
+	ballast, err := os.Create(filepath.Join(r.Mount, "ballast"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func TestFullDiskOfOthersGoesOnWhenSpaceReturns(t *testing.T) {
 	if err := p.stop(l.line); err != nil {
 		t.Fatalf("%v\n%s", err, p.logText())
 	}
-	r.cut(p.kill)
+	r.Cut(p.kill)
 	finish(t, r, l)
 }
 

@@ -33,7 +33,7 @@ func powerCuts(t *testing.T, r *rig) {
 	for round := range rounds() {
 		if round > 0 && round%imageRounds == 0 {
 			finish(t, r, l)
-			r.format()
+			r.Format()
 			l = newLedger()
 		}
 		before := l.acks
@@ -63,7 +63,7 @@ func cutOnce(t *testing.T, r *rig, l *ledger, rnd *rand.Rand) {
 
 func runUntil(t *testing.T, r *rig, l *ledger, mode string, acks int, limit time.Duration) {
 	t.Helper()
-	r.mount()
+	r.Attach()
 	l.begin()
 	p := r.start(mode)
 	stopAt := l.acks + acks
@@ -75,7 +75,7 @@ func runUntil(t *testing.T, r *rig, l *ledger, mode string, acks int, limit time
 		t.Fatalf("%v; faults %v; log of the child:\n%s", err, l.faults, p.logText())
 	}
 	l.cut = time.Now()
-	r.cut(p.kill)
+	r.Cut(p.kill)
 	if len(l.faults) > 0 {
 		t.Logf("log of the child:\n%s", p.logText())
 	}
@@ -84,20 +84,19 @@ func runUntil(t *testing.T, r *rig, l *ledger, mode string, acks int, limit time
 // finish opens the spool once more and closes it in order.
 func finish(t *testing.T, r *rig, l *ledger) {
 	t.Helper()
-	r.mount()
+	r.Attach()
 	l.begin()
 	p := r.start(modeRead)
 	p.read(time.Minute, func(line string) bool { l.line(line); return false })
 	if err := p.wait(); err != nil || !l.complete || len(l.faults) > 0 {
 		t.Fatalf("last start: %v, complete: %v\n\t%s\nlog of the child:\n%s", err, l.complete, strings.Join(l.faults, "\n\t"), p.logText())
 	}
-	r.unmount()
+	r.Detach()
 	n := 0
 	for _, log := range l.found {
 		n += len(log)
 	}
 	t.Logf("%d acknowledged records in all, %d found", l.acks, n)
-	_ = os.Remove(r.image)
 }
 
 // TestPowerCutInIntervalModeLosesNoMoreThanItsWindow: what was acknowledged within the last sync_interval may be lost, nothing
@@ -108,7 +107,7 @@ func TestPowerCutInIntervalModeLosesNoMoreThanItsWindow(t *testing.T) {
 	l.window = syncInterval + time.Second // a sync takes its time on a busy machine, and so do its news
 	for round := range rounds() {
 		if round > 0 && round%imageRounds == 0 {
-			r.format()
+			r.Format()
 			cut := l.cut
 			l = newLedger()
 			l.window, l.cut = syncInterval+time.Second, cut
@@ -135,7 +134,7 @@ func TestPowerCutFindsEarlyAcknowledgement(t *testing.T) {
 	if l.acks < 300 {
 		t.Fatalf("only %d acknowledgements: %v", l.acks, l.faults)
 	}
-	r.mount()
+	r.Attach()
 	l.begin()
 	p := r.start(modeRead)
 	p.read(time.Minute, func(line string) bool { l.line(line); return l.complete })

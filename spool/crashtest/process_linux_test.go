@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/forebay-gateway/forebay/spool/crashtest/image"
 )
 
 // process is a running child.
@@ -22,6 +24,21 @@ type process struct {
 	log  bytes.Buffer
 	rest []byte // of a line
 	dead bool
+}
+
+// rig is a disk for children.
+type rig struct {
+	*image.Disk
+	t *testing.T
+}
+
+// newRig makes an empty disk, or skips the test where that cannot be done.
+func newRig(t *testing.T, fstype string, size int64) *rig {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("mounts file systems and takes seconds a round: not in the short form")
+	}
+	return &rig{Disk: image.New(t, fstype, size), t: t}
 }
 
 // start starts the test binary as a child on the rig's file system.
@@ -40,7 +57,7 @@ func (r *rig) start(mode string) *process {
 		r.t.Fatal(err)
 	}
 	p := &process{t: r.t, cmd: exec.Command(exe), out: out, in: in}
-	p.cmd.Env = append(os.Environ(), envDir+"="+filepath.Join(r.mnt, "spool"), envMode+"="+mode)
+	p.cmd.Env = append(os.Environ(), envDir+"="+filepath.Join(r.Mount, "spool"), envMode+"="+mode)
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = stdin, w, &p.log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := p.cmd.Start(); err != nil {
