@@ -132,6 +132,10 @@ type Config struct {
 	// (0x9C) with it instead of "server shutting down". Empty tells nothing.
 	ServerReference string `yaml:"server_reference"`
 
+	// The clients belong to the server of server_reference for good: whoever connects is refused with "server moved" (0x9D) and
+	// that reference, after it has shown who it is; MQTT 3.1.1 clients with 0x03. So does a stop tell those who are connected.
+	ServerMoved bool `yaml:"server_moved"`
+
 	// First part of the topics on which a client may get responses: an MQTT 5 client that asks for response information is
 	// told {prefix}{client ID}. The ACL has to allow it. Empty tells nothing.
 	ResponseTopicPrefix string `yaml:"response_topic_prefix"`
@@ -273,6 +277,9 @@ func (c Config) Validate() error {
 	span("checkpoint_interval", c.CheckpointInterval, 10*time.Millisecond, time.Minute)
 	if len(c.ServerReference) > 1024 || !utf8.ValidString(c.ServerReference) {
 		fault("server_reference: is no text of at most 1024 bytes")
+	}
+	if c.ServerMoved && c.ServerReference == "" {
+		fault("server_moved: needs server_reference: where to?")
 	}
 	if len(c.ResponseTopicPrefix) > 1024 || !utf8.ValidString(c.ResponseTopicPrefix) || strings.ContainsAny(c.ResponseTopicPrefix, "+#\x00") {
 		fault("response_topic_prefix: %q cannot begin a topic name", c.ResponseTopicPrefix)

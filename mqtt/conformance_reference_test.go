@@ -22,6 +22,22 @@ func TestServerReferenceAtShutdown(t *testing.T) {
 	old.ExpectClosed()
 }
 
+// MQTT 5, 4.13: a server whose clients belong elsewhere for good says so to whoever connects. A client that asks with MQTT 3.1.1
+// is told that there is no service.
+func TestServerThatHasMovedRefusesClients(t *testing.T) {
+	s := start(t, func(cfg *mqtt.Config) { cfg.ServerReference, cfg.ServerMoved = "other.example:1883", true })
+	c := s.dial(t)
+	c.SendConnect(mqtttest.Connect{ID: "c"})
+	if pk := c.ExpectConnack(0x9D); pk.Properties.ServerReference != "other.example:1883" {
+		t.Errorf("server reference %q", pk.Properties.ServerReference)
+	}
+	c.ExpectClosed()
+	old := s.dial(t)
+	old.SendConnect(mqtttest.Connect{ID: "old", Version: 4})
+	old.ExpectConnack(0x03)
+	old.ExpectClosed()
+}
+
 // MQTT 5, 3.1.2-28 and 3.2.2.3.15: response information is told to who asks for it, and to nobody else.
 func TestResponseInformation(t *testing.T) {
 	s := start(t, func(cfg *mqtt.Config) { cfg.ResponseTopicPrefix = "answers/" })

@@ -103,6 +103,9 @@ func (c *conn) greet(ctx context.Context, p *wire.Connect) (ack *wire.Connack, r
 		c.end0(fmt.Errorf("refused: %w", err)) // the client is not told as much
 		return nil, reasonOf(err), ""
 	}
+	if cfg.ServerMoved {
+		return nil, reasonServerMoved, ""
+	}
 	if p.HasAuthMethod {
 		pr.AuthenticationMethod, pr.AuthenticationData = p.AuthMethod, last
 	}

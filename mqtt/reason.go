@@ -34,6 +34,8 @@ const (
 	reasonIDNotFound        = 0x92
 	reasonQuotaExceeded     = 0x97
 	reasonAdministrative    = 0x98
+	reasonUseAnotherServer  = 0x9C
+	reasonServerMoved       = 0x9D
 	reasonConnectTime       = 0xA0
 )
 
@@ -113,7 +115,7 @@ func returnCode(reason byte) (code byte, ok bool) {
 		return returnBadVersion, true
 	case reasonClientIDInvalid:
 		return returnClientIDRejected, true
-	case reasonServerUnavailable, reasonServerBusy, reasonQuotaExceeded, reasonShuttingDown:
+	case reasonServerUnavailable, reasonServerBusy, reasonQuotaExceeded, reasonShuttingDown, reasonServerMoved:
 		return returnUnavailable, true
 	case reasonBadUserName:
 		return returnBadUserName, true
@@ -158,6 +160,9 @@ func (c *conn) refuse(version, reason byte, text string) {
 	c.srv.metrics.refused(reason)
 	ack := &wire.Connack{Reason: reason}
 	ack.Properties.ReasonString = text
+	if reason == reasonServerMoved {
+		ack.Properties.ServerReference = c.srv.cfg.ServerReference
+	}
 	peer := wire.Peer{Version: version}
 	switch version {
 	case wire.Version5:
@@ -179,7 +184,10 @@ func (c *conn) refuse(version, reason byte, text string) {
 func (c *conn) disconnect(reason byte, text string) {
 	d := &wire.Disconnect{Reason: fit(packets.Disconnect, reason), ReasonString: text}
 	if reference := c.srv.cfg.ServerReference; reference != "" && reason == reasonShuttingDown { // MQTT 5, 4.13
-		d.Reason, d.ServerReference = packets.ErrUseAnotherServer.Code, reference
+		d.Reason, d.ServerReference = reasonUseAnotherServer, reference
+		if c.srv.cfg.ServerMoved {
+			d.Reason = reasonServerMoved
+		}
 	}
 	c.out.finish(func(b []byte) []byte { return c.peer.AppendDisconnect(b, d) }, lastWrite)
 }
