@@ -255,16 +255,21 @@ func decodeRecords(dst []Record, body []byte, partition uint16, base Offset) ([]
 	return dst, next, nil
 }
 
+func (d *decoder) attributes() byte {
+	attrs := d.u8()
+	if attrs&^attrKnown != 0 || attrs&attrQoS == 3 {
+		d.fail(fmt.Errorf("attributes %#02x", attrs))
+	}
+	return attrs
+}
+
 func (d *decoder) record() (r Record, skip uint64) {
 	inner := decoder{b: d.bytes(d.uvarint())}
 	if d.err != nil {
 		return r, 0
 	}
 	skip = inner.uvarint()
-	attrs := inner.u8()
-	if attrs&^attrKnown != 0 || attrs&attrQoS == 3 {
-		inner.fail(fmt.Errorf("attributes %#02x", attrs))
-	}
+	attrs := inner.attributes()
 	r.QoS = attrs & attrQoS
 	r.Retain = attrs&attrRetain != 0
 	r.StreamTTL = attrs&attrStreamTTL != 0

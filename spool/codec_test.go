@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/forebay-gateway/forebay/spool/segment"
 )
 
 var codecRecords = []Record{
@@ -57,6 +60,33 @@ func TestRecordCutAnywhereIsDamage(t *testing.T) {
 	}
 }
 
+// sameKeys compares what the index is told about body with its records.
+func sameKeys(t *testing.T, body []byte, recs []Record) {
+	t.Helper()
+	var got, want []string
+	for i := range recs {
+		want = append(want, "topic "+recs[i].Topic, "client "+recs[i].ClientID)
+	}
+	err := indexBody(body, func(kind segment.Kind, key []byte) {
+		got = append(got, map[segment.Kind]string{segment.KindTopic: "topic ", segment.KindClient: "client "}[kind]+string(key))
+	})
+	if err != nil || !slices.Equal(got, want) {
+		t.Fatalf("the index is told of %q, records have %q: %v", got, want, err)
+	}
+}
+
+func TestIndexIsToldWhatRecordsHave(t *testing.T) {
+	var body []byte
+	for i := range codecRecords {
+		body = appendRecord(body, &codecRecords[i], uint64(i))
+	}
+	sameKeys(t, body, codecRecords)
+	var ce *CorruptionError
+	if err := indexBody(body[:len(body)-1], func(segment.Kind, []byte) {}); !errors.As(err, &ce) {
+		t.Errorf("a body that is cut short: %v", err)
+	}
+}
+
 func FuzzDecodeRecords(f *testing.F) {
 	for i := range codecRecords[:2] {
 		f.Add(appendRecord(nil, &codecRecords[i], uint64(i)))
@@ -67,6 +97,7 @@ func FuzzDecodeRecords(f *testing.F) {
 		if err != nil {
 			return
 		}
+		sameKeys(t, body, recs)
 		// What decodes encodes to a body that decodes to the same.
 		var again []byte
 		at := Offset(7)

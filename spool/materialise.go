@@ -3,6 +3,7 @@ package spool
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/forebay-gateway/forebay/spool/journal"
@@ -139,6 +140,7 @@ func (s *Spool) materialiseStream(st *stream, lsn uint64, ends []Offset) error {
 	pos := append([]Offset(nil), from...)
 	for i, p := range st.parts {
 		for pos[i] < ends[i] {
+			runtime.Gosched() // acknowledgements go first: the scheduler alone would let them wait for 10 ms
 			b, err := p.buildBatch(pos[i], ends[i])
 			if err != nil {
 				return err

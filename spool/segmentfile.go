@@ -187,18 +187,5 @@ func damaged(err error) bool {
 	return errors.As(err, &ce) || errors.As(err, &own)
 }
 
-// indexBody tells a segment's index which topics and clients a body has.
-func indexBody(body []byte, yield func(kind segment.Kind, key []byte)) error {
-	recs, _, err := decodeRecords(nil, body, 0, 0)
-	if err != nil {
-		return err
-	}
-	for i := range recs {
-		yield(segment.KindTopic, []byte(recs[i].Topic))
-		yield(segment.KindClient, []byte(recs[i].ClientID))
-	}
-	return nil
-}
-
 // age of a segment at now.
 func (f *segmentFile) age(now int64) time.Duration { return time.Duration(now - f.created) }

@@ -218,6 +218,7 @@ func (s *Segment) decodeAll(c *chunk) []decoded {
 	out := make([]decoded, len(c.items))
 	work := func(first, step int) {
 		for i := first; i < len(out); i += step {
+			runtime.Gosched() // who waits for an acknowledgement goes first
 			it := c.items[i]
 			out[i].batch, out[i].err = s.decode(it.key, c.buf[it.from:it.to])
 		}

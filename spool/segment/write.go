@@ -3,6 +3,7 @@ package segment
 import (
 	"errors"
 	"fmt"
+	"runtime"
 
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
@@ -87,6 +88,7 @@ func (s *Segment) prepare(applied uint64, batches []Batch) (*state, [][]byte, er
 		if err := b.check(); err != nil {
 			return nil, nil, err
 		}
+		runtime.Gosched() // who waits for an acknowledgement goes first
 		stored[i] = appendStored(make([]byte, 0, headerSize+len(b.Body)/2), b, codec, s.seal, inData)
 		if err := next.add(b, len(stored[i])); err != nil {
 			return nil, nil, err
