@@ -6,9 +6,10 @@ import (
 	"github.com/forebay-gateway/forebay/spool/segment"
 )
 
-// buildBatch encodes records from o on, until the batch is large enough. It has none when all up to end is lost.
-func (p *partition) buildBatch(o, end Offset) (segment.Batch, error) {
-	b := segment.Batch{Partition: uint16(p.num), Base: uint64(o)}
+// buildBatch encodes records from o on, until the batch is large enough. It has none when all up to end is lost. The
+// memory is that of old.
+func (p *partition) buildBatch(o, end Offset, old segment.Batch) (segment.Batch, error) {
+	b := segment.Batch{Partition: uint16(p.num), Base: uint64(o), Body: old.Body[:0], Expiries: old.Expiries[:0]}
 	for o < end && len(b.Body) < batchBytes {
 		p.mu.RLock()
 		c := p.chunkLocked(o)
@@ -16,8 +17,12 @@ func (p *partition) buildBatch(o, end Offset) (segment.Batch, error) {
 		if c != nil {
 			recs = c.records[o-c.first : min(c.next(), end)-c.first]
 		}
-		after := p.chunkAfterLocked(o)
-		_, lost := p.lostAtLocked(o)
+		var after *chunk
+		lost := false
+		if c == nil {
+			after = p.chunkAfterLocked(o)
+			_, lost = p.lostAtLocked(o)
+		}
 		p.mu.RUnlock()
 		if c == nil && after != nil && after.first < end { // a loss of the journal that came before this start
 			if b.Count > 0 {
@@ -49,7 +54,7 @@ func (p *partition) buildBatch(o, end Offset) (segment.Batch, error) {
 }
 
 func addToBatch(b *segment.Batch, r *Record, skip uint64) {
-	if b.Body == nil {
+	if cap(b.Body) == 0 {
 		b.Body = make([]byte, 0, batchBytes+4<<10)
 	}
 	b.Body = appendRecord(b.Body, r, skip)

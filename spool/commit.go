@@ -32,11 +32,34 @@ func (s *Spool) commitLoop() {
 			}
 			continue
 		}
+		released := len(g.entries)
 		s.commit(g)
-		// Those whom the group has released go first, or the next group would be the one or two that were quickest: a
-		// thousand publishers that each wait for their acknowledgement made groups of a hundred.
-		runtime.Gosched()
+		s.gather(released)
 	}
+}
+
+// gather lets those whom the last group has released go first, as long as more of them come. Else the next group would be
+// the few that were quickest: a thousand publishers that each wait for their acknowledgement made groups of a hundred. It
+// waits for nobody: where nothing else can run it is over at once.
+func (s *Spool) gather(released int) {
+	for before := -1; ; {
+		runtime.Gosched()
+		n := s.waitingEntries()
+		if n <= before || n >= released {
+			return
+		}
+		before = n
+	}
+}
+
+// waitingEntries is how many of the next group somebody waits for.
+func (s *Spool) waitingEntries() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.waiting) == 0 {
+		return 0
+	}
+	return len(s.waiting[0].entries)
 }
 
 func (s *Spool) wakeCommitter() { signal(s.work) }

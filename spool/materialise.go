@@ -12,6 +12,7 @@ import (
 
 const (
 	materialiseBytes = 4 << 20         // move records to segments when there is this much: pages of bbolt are written once
+	busyRate         = 64 << 20        // bytes a second, of which zstd would take a fifth of a core
 	materialiseAge   = time.Second     // or when they are this old
 	batchBytes       = 128 << 10       // raw bytes of a batch: zstd has enough to work with, a seek decodes little
 	transactionBytes = 8 << 20         // raw bytes of one transaction: bounds the materialiser's memory
@@ -80,8 +81,10 @@ func (s *Spool) materialiseLocked(force bool) error {
 			ends[i][j] = p.end // only changed under t.mu
 		}
 	}
-	s.unappliedRaw.Store(0)
+	raw := s.unappliedRaw.Swap(0)
 	t.mu.Unlock()
+	s.busy = s.busyNow(raw, began.Sub(s.roundBegan))
+	s.roundBegan = began
 	s.metaChanges = append(s.metaChanges, changes...)
 
 	// In sync mode interval the journal may be behind. A segment syncs what it takes: after a power cut it would have a
@@ -129,7 +132,8 @@ func (s *Spool) journalShort() bool {
 // materialiseStream moves the records of st below ends. The applied position goes with the last transaction; should the
 // ones before it be all that a crash leaves, the replay skips what they have by its offsets.
 func (s *Spool) materialiseStream(st *stream, lsn uint64, ends []Offset) error {
-	var batches []segment.Batch
+	batches := s.batches[:0]
+	defer func() { s.keepBatches(batches) }()
 	raw := 0
 	from := make([]Offset, len(st.parts))
 	for i, p := range st.parts {
@@ -141,7 +145,11 @@ func (s *Spool) materialiseStream(st *stream, lsn uint64, ends []Offset) error {
 	for i, p := range st.parts {
 		for pos[i] < ends[i] {
 			runtime.Gosched() // acknowledgements go first: the scheduler alone would let them wait for 10 ms
-			b, err := p.buildBatch(pos[i], ends[i])
+			var old segment.Batch
+			if n := len(batches); n < cap(batches) {
+				old = batches[:n+1][n]
+			}
+			b, err := p.buildBatch(pos[i], ends[i], old)
 			if err != nil {
 				return err
 			}
@@ -163,6 +171,20 @@ func (s *Spool) materialiseStream(st *stream, lsn uint64, ends []Offset) error {
 		return nil
 	}
 	return s.writeBatches(st, lsn, batches, pos)
+}
+
+// keepBatches keeps the memory of batches for the next round: it is as much as all that is published, and new memory had
+// to be cleared and collected again.
+func (s *Spool) keepBatches(batches []segment.Batch) {
+	batches = batches[:cap(batches)]
+	kept := 0
+	for i := range batches {
+		if kept += cap(batches[i].Body); kept > transactionBytes/4*5 {
+			batches = batches[:i:i]
+			break
+		}
+	}
+	s.batches = batches[:0]
 }
 
 // writeBatches stores the batches in one transaction of the active segment, rolls it when it is full or old, and then
@@ -202,12 +224,21 @@ func (s *Spool) writeBatches(st *stream, lsn uint64, batches []segment.Batch, ne
 	}
 }
 
-// codecNow is the configured codec, or s2 instead of zstd while the materialiser does not keep up: it is three times as
-// fast, and publishers would have to wait otherwise.
+// busyNow tells whether so much comes that zstd would take a good part of a core from those who bring it.
+func (s *Spool) busyNow(raw int64, took time.Duration) bool {
+	limit := int64(busyRate)
+	if s.busy {
+		limit = limit / 4 * 3 // not to and fro
+	}
+	return took > 0 && raw > materialiseBytes/2 && float64(raw)/took.Seconds() > float64(limit)
+}
+
+// codecNow is the configured codec, or s2 instead of zstd while much comes or the materialiser does not keep up: it is three
+// times as fast, and publishers would have to wait otherwise.
 func (s *Spool) codecNow() segment.Codec {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.codec == segment.CodecZstd && s.unapplied > s.unappliedMax/2 {
+	if s.codec == segment.CodecZstd && (s.busy || s.unapplied > s.unappliedMax/2) {
 		return segment.CodecS2
 	}
 	return s.codec

@@ -113,6 +113,9 @@ type Spool struct {
 	onSealed  []func() // likewise guarded
 
 	materialiseMu sync.Mutex       // held while records move to segments. Taken after cleanMu
+	roundBegan    time.Time        // guarded by materialiseMu, as the next two
+	busy          bool             // see busyNow
+	batches       []segment.Batch  // memory for the next round
 	metaChanges   []pendingChanges // taken from the tail, not yet in meta.db; guarded by materialiseMu
 	metaApplied   uint64           // likewise
 	metaWritten   int64            // likewise, time

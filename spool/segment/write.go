@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync"
 
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
@@ -33,7 +34,13 @@ func (s *Segment) Write(applied uint64, batches []Batch) error {
 	if len(batches) == 0 && applied == s.state.Load().applied {
 		return nil
 	}
-	next, stored, err := s.prepare(applied, batches)
+	stored := make([]*[]byte, 0, len(batches))
+	defer func() { // bbolt has copied them into its pages, or has given them up
+		for _, v := range stored {
+			storedPool.Put(v)
+		}
+	}()
+	next, err := s.prepare(applied, batches, &stored)
 	if err != nil {
 		return s.wrap("write", err)
 	}
@@ -43,7 +50,7 @@ func (s *Segment) Write(applied uint64, batches []Batch) error {
 		top := s.state.Load().timesTop(batches)
 		for i := range batches {
 			b := &batches[i]
-			if err := putBatch(d, dataKey(b.Partition, b.Base), stored[i]); err != nil {
+			if err := putBatch(d, dataKey(b.Partition, b.Base), *stored[i]); err != nil {
 				return err
 			}
 			if b.Count == 0 {
@@ -74,27 +81,31 @@ func (s *Segment) writable() error {
 	return nil
 }
 
+// storedPool has memory for encoded batches: new memory for each has to be cleared, and collected.
+var storedPool = sync.Pool{New: func() any { return new([]byte) }}
+
 // prepare checks the batches and encodes them, outside of any transaction.
-func (s *Segment) prepare(applied uint64, batches []Batch) (*state, [][]byte, error) {
+func (s *Segment) prepare(applied uint64, batches []Batch, stored *[]*[]byte) (*state, error) {
 	next := s.state.Load().clone()
 	if applied < next.applied {
-		return nil, nil, &AppliedError{Got: applied, Have: next.applied}
+		return nil, &AppliedError{Got: applied, Have: next.applied}
 	}
 	next.applied = applied
 	codec := Codec(s.codec.Load())
-	stored := make([][]byte, len(batches))
 	for i := range batches {
 		b := &batches[i]
 		if err := b.check(); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		runtime.Gosched() // who waits for an acknowledgement goes first
-		stored[i] = appendStored(make([]byte, 0, headerSize+len(b.Body)/2), b, codec, s.seal, inData)
-		if err := next.add(b, len(stored[i])); err != nil {
-			return nil, nil, err
+		v := storedPool.Get().(*[]byte)
+		*v = appendStored((*v)[:0], b, codec, s.seal, inData)
+		*stored = append(*stored, v)
+		if err := next.add(b, len(*v)); err != nil {
+			return nil, err
 		}
 	}
-	return next, stored, nil
+	return next, nil
 }
 
 func (b *Batch) check() error {
