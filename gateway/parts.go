@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 
 	"github.com/forebay-gateway/forebay/bridge"
 	"github.com/forebay-gateway/forebay/gateway/admin"
@@ -134,6 +135,7 @@ func (g *Gateway) mqttPart(log, audit *slog.Logger) part {
 				Log:        mqtt.SpoolLog(g.spool),
 				Logger:     log,
 				Audit:      audit,
+				BanFile:    filepath.Join(g.cfg.Gateway.DataDir, "bans"),
 				Registerer: g.reg,
 				Now:        g.spool.Now,
 			})

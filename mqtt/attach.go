@@ -134,6 +134,7 @@ func (srv *Server) bind(c *conn, s *session, p *wire.Connect, ack *wire.Connack,
 		return false
 	}
 	c.sess = s
+	c.keepPace(s)
 	c.bound.Store(true)
 	ack.SessionPresent = present
 	c.out.control(func(b []byte) []byte { return c.peer.AppendConnack(b, ack) })

@@ -32,6 +32,7 @@ func (srv *Server) reloadCertificates() (news bool, err error) {
 				result = "failed"
 			}
 			srv.metrics.certificateReloads.WithLabelValues(result).Inc()
+			srv.recordCertificates(l.cfg.Name, err)
 			srv.metrics.notAfter.WithLabelValues(l.cfg.Name).Set(float64(l.tls.Expiry().Unix()))
 		}
 		if err != nil {

@@ -3,6 +3,7 @@ package mqtt
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -10,6 +11,7 @@ import (
 	"github.com/forebay-gateway/forebay/gateway/unit"
 	"github.com/forebay-gateway/forebay/mqtt/audit"
 	"github.com/forebay-gateway/forebay/mqtt/auth"
+	"github.com/forebay-gateway/forebay/mqtt/wire"
 )
 
 // Config is what an operator sets.
@@ -29,7 +31,7 @@ type Config struct {
 	CertificateReloadInterval unit.Duration `yaml:"certificate_reload_interval"`
 
 	// Connections of all listeners at the same time. 0, and any number above it, is what the limit of open files of the
-	// process leaves when some are kept back for the spool and Kafka.
+	// process leaves when some are kept back for the spool and Kafka. Who is above it is refused (0x97).
 	MaxConnections int `yaml:"max_connections"`
 
 	// Sessions, of clients that are connected and of clients that are away. Beyond it a client that has none is refused with
@@ -39,6 +41,26 @@ type Config struct {
 	// Size of the client IDs, topic filters and wills of all sessions. They are in memory, and in the spool's state, which
 	// retention does not make smaller. Beyond it new sessions, wills and subscriptions are refused with 0x97. 0 is no limit.
 	MaxSessionsSize unit.Bytes `yaml:"max_sessions_size"`
+
+	// New connections in a second, all listeners together, as in connection_rate of a listener. 0 is no limit.
+	ConnectionRate int `yaml:"connection_rate"`
+
+	// What all clients together may send; they wait for each other when it is more.
+	Rate RateConfig `yaml:"rate"`
+
+	// What one client may send. A listener may say otherwise.
+	ClientRate RateConfig `yaml:"client_rate"`
+
+	// How much of a rate may come at once, as the time that it stands for.
+	RateBurst unit.Duration `yaml:"rate_burst"`
+
+	// What becomes of a client that has sent more than its client_rate for over_rate_time, although it was read no faster
+	// than that: slow (nothing else), refuse (MQTT 5 publishes are answered with 0x97, those of QoS 0 dropped, MQTT 3.1.1
+	// connections closed) or disconnect (0x96, or 0x97 for the bytes).
+	WhenOverRate string `yaml:"when_over_rate"`
+
+	// See when_over_rate.
+	OverRateTime unit.Duration `yaml:"over_rate_time"`
 
 	// Largest packet that a client may send; told to MQTT 5 clients.
 	MaxPacketSize unit.Bytes `yaml:"max_packet_size"`
@@ -106,6 +128,12 @@ type Config struct {
 
 	// Levels of a topic or topic filter.
 	MaxTopicLevels int `yaml:"max_topic_levels"`
+
+	// Bytes of a topic or topic filter.
+	MaxTopicLength int `yaml:"max_topic_length"`
+
+	// User properties of a PUBLISH or a will. Of other packets at most 1024 are taken.
+	MaxUserProperties int `yaml:"max_user_properties"`
 
 	// Take-overs of one client ID (a client connects while another one of its client ID is connected) that pass at once.
 	// After them the next one waits, longer and longer up to take_over_interval, and the log names the client ID: two
@@ -182,6 +210,11 @@ func DefaultConfig() Config {
 		TakeOverInterval:   unit.Duration(5 * time.Second),
 		WhenBehind:         behindDropOldest,
 		MaxTopicLevels:     128,
+		MaxTopicLength:     65535,
+		MaxUserProperties:  128,
+		RateBurst:          unit.Duration(time.Second),
+		WhenOverRate:       overRateSlow,
+		OverRateTime:       unit.Duration(10 * time.Second),
 		MaxSubscriptions:   1000,
 		MaxRetained:        1_000_000,
 		MaxRetainedSize:    256 << 20,
@@ -267,6 +300,17 @@ func (c Config) Validate() error {
 		fault("when_behind: %q is neither %s nor %s", c.WhenBehind, behindDropOldest, behindEndSession)
 	}
 	between("max_topic_levels", c.MaxTopicLevels, 1, 65535)
+	between("max_topic_length", c.MaxTopicLength, 1, 65535)
+	between("max_user_properties", c.MaxUserProperties, 0, wire.MaxUserProperties)
+	between("max_connections", c.MaxConnections, 0, 1<<30)
+	between("connection_rate", c.ConnectionRate, 0, 1<<30)
+	c.Rate.validate("rate", fault)
+	c.ClientRate.validate("client_rate", fault)
+	span("rate_burst", c.RateBurst, 10*time.Millisecond, time.Minute)
+	if !slices.Contains([]string{overRateSlow, overRateRefuse, overRateDisconnect}, c.WhenOverRate) {
+		fault("when_over_rate: %q is not %s, %s or %s", c.WhenOverRate, overRateSlow, overRateRefuse, overRateDisconnect)
+	}
+	span("over_rate_time", c.OverRateTime, 0, time.Hour)
 	if c.MaxSubscriptions < 0 {
 		fault("max_subscriptions: %d is negative", c.MaxSubscriptions)
 	}

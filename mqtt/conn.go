@@ -36,6 +36,7 @@ type conn struct {
 	srv    *Server
 	lst    *listener
 	nc     net.Conn
+	in     counted
 	dec    *wire.Decoder
 	out    output
 	acks   ackWindow
@@ -43,6 +44,7 @@ type conn struct {
 
 	// What the CONNECT said, written by the reader before bound is set and never after; others look at bound first.
 	bound          atomic.Bool
+	refusal        error // of a connection that is turned away; nil for all others
 	peer           wire.Peer
 	sess           *session
 	userName       string
@@ -50,6 +52,8 @@ type conn struct {
 	keepAlive      time.Duration // 0 is none
 
 	// Of the reader.
+	pacing   *pacing       // nil without rates
+	overRate error         // why the present PUBLISH is refused, if it is
 	enhanced *enhanced     // nil without an authentication method
 	aliases  []string      // topic alias - 1 → topic
 	deadline time.Duration // of the next packet, on the server's clock
@@ -72,7 +76,9 @@ type conn struct {
 func (srv *Server) newConn(lst *listener, nc net.Conn, cancel context.CancelFunc) *conn {
 	c := &conn{srv: srv, lst: lst, nc: nc, cancel: cancel}
 	c.out = output{c: nc, on: c, timeout: srv.cfg.WriteTimeout.Std(), shared: &srv.output}
-	c.dec = wire.NewDecoder(&counted{nc, srv.metrics.bytesIn}, wire.Limits{
+	c.in = counted{r: nc, count: srv.metrics.bytesIn}
+	c.pacing = lst.newPacing()
+	c.dec = wire.NewDecoder(&c.in, wire.Limits{
 		Connect: uint32(srv.cfg.MaxConnectSize),
 		Packet:  uint32(srv.cfg.MaxPacketSize),
 		Filters: uint32(max(leastFilters, srv.cfg.MaxSubscriptions)),
@@ -103,10 +109,15 @@ func (c *conn) readLoop(ctx context.Context) {
 		c.extendDeadline()
 		p, err := c.dec.Read()
 		if err != nil {
-			c.closeFor(c.drained(err))
+			err = c.drained(err)
+			c.tellLimit(err)
+			c.closeFor(err)
 			return
 		}
 		c.srv.metrics.packetsIn.Inc()
+		if c.pacing != nil && !c.paced(ctx, p) {
+			return
+		}
 		c.out.waitRoom(2 * c.srv.outputLimit)
 		if ctx.Err() != nil || !c.handle(ctx, p) {
 			return
@@ -326,10 +337,12 @@ func (c *conn) packets(n int) { c.srv.metrics.packetsOut.Add(float64(n)) }
 type counted struct {
 	r     io.Reader
 	count prometheus.Counter
+	n     int64 // read so far
 }
 
 func (r *counted) Read(b []byte) (int, error) {
 	n, err := r.r.Read(b)
 	r.count.Add(float64(n))
+	r.n += int64(n)
 	return n, err
 }

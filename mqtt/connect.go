@@ -15,12 +15,17 @@ import (
 
 // connect reads the CONNECT, answers it and gives the connection its session.
 func (c *conn) connect(ctx context.Context) error {
-	_ = c.nc.SetReadDeadline(time.Now().Add(c.srv.cfg.ConnectTimeout.Std()))
+	patience := c.srv.cfg.ConnectTimeout.Std()
+	if c.refusal != nil {
+		patience = min(patience, turnedAwayTime)
+	}
+	_ = c.nc.SetReadDeadline(time.Now().Add(patience))
 	p, err := c.dec.Read()
 	if err != nil {
 		var we *wire.Error
 		if errors.As(err, &we) {
 			c.end0(err)
+			c.tellLimit(err)
 			c.lst.stranger(c.nc.RemoteAddr(), we)
 			c.recordRefused(nil, we.Code.Code, err)
 			c.refuse(we.Version, we.Code.Code, we.Detail)
@@ -42,6 +47,7 @@ func (c *conn) connect(ctx context.Context) error {
 	if reason == reasonSuccess {
 		err = c.srv.attach(ctx, c, hello, ack)
 		reason = reasonOf(err)
+		c.tellLimit(err)
 	}
 	if reason != reasonSuccess {
 		if err == nil {
@@ -86,6 +92,11 @@ func (c *conn) endCause() error {
 // greet checks the CONNECT and prepares what CONNACK tells: for MQTT 5 every limit that is enforced.
 func (c *conn) greet(ctx context.Context, p *wire.Connect) (ack *wire.Connack, reason byte, text string) {
 	cfg := &c.srv.cfg
+	if c.refusal != nil {
+		c.end0(c.refusal)
+		c.tellLimit(c.refusal)
+		return nil, reasonOf(c.refusal), ""
+	}
 	ack = &wire.Connack{}
 	pr := &ack.Properties
 	if p.ClientID == "" {
@@ -117,7 +128,14 @@ func (c *conn) greet(ctx context.Context, p *wire.Connect) (ack *wire.Connack, r
 	}
 	if w := p.Will; w != nil {
 		switch {
+		case len(w.Topic) > c.srv.cfg.MaxTopicLength:
+			c.limitReached(limitTopicLength, errTopicLong)
+			return nil, errTopicLong.Code.Code, "will: " + errTopicLong.Detail
+		case w.Properties != nil && len(w.Properties.User) > c.srv.cfg.MaxUserProperties:
+			c.limitReached(limitUserProperties, errUserProperties)
+			return nil, reasonQuotaExceeded, "will: " + errUserProperties.Error()
 		case c.srv.tooDeep(w.Topic):
+			c.limitReached(limitTopicLevels, errTopicDepth)
 			return nil, errTopicDepth.Code.Code, "will: " + errTopicDepth.Detail
 		case w.Retain && len(w.Topic) > spool.MaxKey:
 			return nil, errTopicLength.Code.Code, "will: " + errTopicLength.Detail

@@ -25,7 +25,17 @@ var (
 )
 
 var (
-	errBehind       = errors.New("session is too far behind")
+	errBehind = errors.New("session is too far behind")
+
+	errTooManyConnections = errors.New("too many connections")
+	errTooManyFromAddress = errors.New("too many connections from this address")
+	errTooFastFromAddress = errors.New("too many new connections from this address")
+	errMessageRate        = errors.New("message rate too high")
+	errByteRate           = errors.New("byte rate too high")
+	errRetainedCount      = errors.New("too many retained messages")
+	errRetainedSize       = errors.New("too much retained")
+	errUserProperties     = errors.New("too many user properties")
+
 	errTakenOver    = errors.New("session taken over")
 	errShuttingDown = errors.New("server shutting down")
 	errWriteTimeout = errors.New("write timeout")

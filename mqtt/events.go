@@ -75,4 +75,13 @@ func (c *conn) recordDenied(action, topic string) {
 	c.srv.audit.Record(e)
 }
 
+// recordCertificates tells of certificates, CAs and lists that have changed.
+func (srv *Server) recordCertificates(listener string, err error) {
+	e := audit.Event{Name: audit.Reloaded, Listener: listener, Action: "certificates"}
+	if err != nil {
+		e.Name, e.Detail = audit.ReloadFailed, err.Error()
+	}
+	srv.audit.Record(e)
+}
+
 func code(reason byte) string { return fmt.Sprintf("0x%02X", reason) }

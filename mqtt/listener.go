@@ -23,11 +23,14 @@ type listener struct {
 	handed *handed          // what http serves
 	n      atomic.Int64     // open connections
 
+	pace      *pace      // of all clients of the listener; nil without
+	addresses *addresses // nil without limits
+
 	// pending has a place for each connection that has not come as far as MQTT: PROXY header, TLS handshake, HTTP request.
 	// When all are taken, nothing is accepted, and newcomers wait in the kernel.
 	pending chan struct{}
 
-	due  time.Time // of the next connection by connection_rate; of run only
+	rate *meter // connection_rate; nil without
 	done chan struct{}
 	once sync.Once // closes done
 
@@ -44,7 +47,11 @@ func newListener(srv *Server, cfg ListenerConfig) *listener {
 	if limit == 0 {
 		limit = defaultMaxHandshakes
 	}
-	return &listener{srv: srv, cfg: cfg, pending: make(chan struct{}, limit), done: make(chan struct{})}
+	return &listener{
+		srv: srv, cfg: cfg, pending: make(chan struct{}, limit), done: make(chan struct{}),
+		pace: newPace(limitListenerRate, cfg.Rate, srv.cfg.RateBurst.Std()), addresses: newAddresses(cfg),
+		rate: newMeter(float64(cfg.ConnectionRate), rateBurst),
+	}
 }
 
 func (l *listener) bind() error {
@@ -100,17 +107,25 @@ func (l *listener) run() {
 		wg.Go(func() { _ = l.http.Serve(l.handed) }) // returns when it is closed
 	}
 	direct := l.tls == nil && l.proxy == nil && l.http == nil
-	for l.pace() {
+	for l.wait() {
 		nc, err := l.ln.Accept()
 		if err != nil {
 			break
 		}
-		if !l.enter() {
-			_ = nc.Close()
+		refusal := l.enter()
+		if direct {
+			if refusal == nil {
+				if refusal = l.addresses.enter(remoteAddr(nc)); refusal != nil {
+					l.leave()
+					l.srv.metrics.overLimit.Inc()
+				}
+			}
+			l.take(nc, refusal)
 			continue
 		}
-		if direct {
-			l.take(nc)
+		if refusal != nil {
+			l.tellLimit(nc.RemoteAddr(), refusal)
+			_ = nc.Close()
 			continue
 		}
 		if !l.reserve() {
@@ -124,17 +139,9 @@ func (l *listener) run() {
 	wg.Wait()
 }
 
-// pace waits until connection_rate lets another connection come; false when the listener is closed.
-func (l *listener) pace() bool {
-	if l.cfg.ConnectionRate == 0 {
-		return true
-	}
-	now := time.Now()
-	if earliest := now.Add(-rateBurst); l.due.Before(earliest) {
-		l.due = earliest
-	}
-	l.due = l.due.Add(time.Second / time.Duration(l.cfg.ConnectionRate))
-	wait := l.due.Sub(now)
+// wait waits until connection_rate, here and in all, lets another connection come; false when the listener is closed.
+func (l *listener) wait() bool {
+	wait := max(l.rate.take(monotonic(), 1), l.srv.rate.take(monotonic(), 1))
 	if wait <= 0 {
 		return true
 	}
@@ -171,13 +178,16 @@ func (l *listener) reserve() bool {
 
 func (l *listener) release() { <-l.pending }
 
-// take starts a connection, which has its place already.
-func (l *listener) take(nc net.Conn) {
+// take starts a connection, which has its place already. One that is refused for a limit is told so where the protocol can, as long as there are not too many
+// of those.
+func (l *listener) take(nc net.Conn, refusal error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := l.srv.newConn(l, nc, cancel)
-	if !l.srv.accept(c) {
+	if refusal != nil && !c.turnAway(refusal) || !l.srv.accept(c) {
 		cancel()
-		l.leave()
+		if refusal == nil || c.refusal != nil {
+			c.leave()
+		}
 		_ = nc.Close()
 		return
 	}
@@ -185,6 +195,37 @@ func (l *listener) take(nc net.Conn) {
 		c.closeFor(ErrNotAuthorized)
 	}
 	go c.serve(ctx)
+}
+
+const (
+	maxTurnedAway  = 32              // connections that are told why they are refused at the same time; others are closed
+	turnedAwayTime = 2 * time.Second // for such a connection to send its CONNECT
+)
+
+// turnAway lets a connection come as far as its CONNECT, to be refused; false when it has to be closed at once.
+func (c *conn) turnAway(err error) bool {
+	if c.srv.turnedAway.Add(1) > maxTurnedAway {
+		c.srv.turnedAway.Add(-1)
+		c.limitReached(limitOf(err), err)
+		return false
+	}
+	c.refusal = err
+	return true
+}
+
+// leave gives back what the connection has taken when it came.
+func (c *conn) leave() {
+	if c.refusal != nil {
+		c.srv.turnedAway.Add(-1)
+		return
+	}
+	c.lst.part(c.nc)
+}
+
+// part gives the place of a connection back, and that among those of its address.
+func (l *listener) part(nc net.Conn) {
+	l.leave()
+	l.addresses.leave(remoteAddr(nc))
 }
 
 // patient is a listener that survives what Accept may meet: out of file descriptors, a connection that is gone already.

@@ -48,11 +48,26 @@ type ListenerConfig struct {
 	// What this listener does otherwise than mqtt.auth.
 	Auth auth.ListenerConfig `yaml:"auth"`
 
-	// Connections at the same time, from the first packet of TCP on; 0 is no limit but mqtt.max_connections.
+	// Connections at the same time, from the first packet of TCP on; 0 is no limit but mqtt.max_connections. Who is above it is
+	// refused (0x97), on a listener with TLS or WebSocket before the handshake.
 	MaxConnections int `yaml:"max_connections"`
+
+	// Connections at the same time from one address (of IPv6 a /64), those that are not in yet included; 0 is no limit. Who
+	// is above it is refused, on a listener with TLS or WebSocket before the handshake.
+	MaxConnectionsPerAddress int `yaml:"max_connections_per_address"`
 
 	// New connections in a second; as many may come at once, the rest wait in the queue of the system. 0 is no limit.
 	ConnectionRate int `yaml:"connection_rate"`
+
+	// New connections in a second from one address (of IPv6 a /64); as many of ten seconds may come at once, the rest are
+	// refused (0x9F), on a listener with TLS or WebSocket before the handshake. 0 is no limit.
+	ConnectionRatePerAddress int `yaml:"connection_rate_per_address"`
+
+	// What all clients of this listener together may send.
+	Rate RateConfig `yaml:"rate"`
+
+	// What one client of this listener may send, instead of mqtt.client_rate. Without limits here: that one.
+	ClientRate RateConfig `yaml:"client_rate"`
 
 	// Connections that are busy with what comes before MQTT at the same time: PROXY header, TLS handshake, HTTP request.
 	// The rest wait in the queue of the system. 0 is 1024. Not for a tcp or unix listener without a proxy.
@@ -72,6 +87,13 @@ func (l ListenerConfig) validate(fault func(string, ...any)) {
 	positive(".max_connections", l.MaxConnections)
 	positive(".connection_rate", l.ConnectionRate)
 	positive(".max_handshakes", l.MaxHandshakes)
+	positive(".max_connections_per_address", l.MaxConnectionsPerAddress)
+	positive(".connection_rate_per_address", l.ConnectionRatePerAddress)
+	l.Rate.validate(".rate", fault)
+	l.ClientRate.validate(".client_rate", fault)
+	if l.Type == ListenerUnix && l.MaxConnectionsPerAddress+l.ConnectionRatePerAddress > 0 {
+		fault(".max_connections_per_address: clients of a unix listener have no address")
+	}
 	if l.secure() {
 		l.TLS.Validate(fault)
 	} else if timeout := l.TLS.HandshakeTimeout; l.TLS != (transport.TLSConfig{HandshakeTimeout: timeout}) {

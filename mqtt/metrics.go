@@ -3,6 +3,7 @@ package mqtt
 import (
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -52,6 +53,8 @@ type metrics struct {
 	writeTimeouts prometheus.Counter
 	acceptErrors  prometheus.Counter
 	overLimit     prometheus.Counter
+	limits        *prometheus.CounterVec
+	slowedTime    *prometheus.CounterVec
 	paused        *prometheus.CounterVec
 
 	handshakes         prometheus.Counter
@@ -129,6 +132,14 @@ func newMetrics(srv *Server, reg prometheus.Registerer) (*metrics, error) {
 	m.writeTimeouts = counter("write_timeouts_total", "Connections closed because the client did not read.")
 	m.acceptErrors = counter("accept_errors_total", "Failed attempts to take a new connection.")
 	m.overLimit = counter("over_limit_total", "Connections refused because there were too many.")
+	m.limits = vec("limits_reached_total", "Times that a client has met a limit, by its key.", "limit")
+	for _, l := range limitNames {
+		m.limits.WithLabelValues(l)
+	}
+	m.slowedTime = vec("slowed_seconds_total", "Time that connections were not read because of a rate, by its key.", "limit")
+	for _, l := range pacedLimits {
+		m.slowedTime.WithLabelValues(l)
+	}
 	m.paused = vec("accept_paused_total", "Times that a listener let newcomers wait, for connection_rate or max_handshakes.", "listener")
 	m.handshakes = counter("tls_handshakes_total", "TLS handshakes that succeeded.")
 	m.handshakeFailures = vec("handshake_failures_total", "Connections that did not come as far as MQTT.", "reason")
@@ -203,6 +214,10 @@ func sum(list [3]prometheus.Counter) (n uint64) {
 }
 
 func (m *metrics) drop(reason string) { m.dropped[reason].Inc() }
+
+func (m *metrics) slowed(limit string, d time.Duration) {
+	m.slowedTime.WithLabelValues(limit).Add(d.Seconds())
+}
 
 // refused and closed count by reason code: a set that the standard knows.
 func (m *metrics) refused(reason byte) {

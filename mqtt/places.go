@@ -46,8 +46,8 @@ func (srv *Server) limitOpen(files uint64) {
 	}
 }
 
-// enter gives a new connection a place, if there is one.
-func (l *listener) enter() bool {
+// enter gives a new connection a place, or says that there is none.
+func (l *listener) enter() error {
 	own, all := l.n.Add(1), l.srv.opened.Add(1)
 	var problem, hint string
 	switch limit := int64(l.cfg.MaxConnections); {
@@ -57,14 +57,14 @@ func (l *listener) enter() bool {
 		problem, hint = fmt.Sprintf("%d connections are open on all listeners", l.srv.openLimit),
 			"raise mqtt.max_connections, or the limit of open files"
 	default:
-		return true
+		return nil
 	}
 	l.leave()
 	l.srv.metrics.overLimit.Inc()
 	if others, ok := l.complaints.allow("over limit"); ok {
 		l.srv.log.Warn("connection refused, there are too many", "listener", l.cfg.Name, "problem", problem, "hint", hint, "others", others)
 	}
-	return false
+	return errTooManyConnections
 }
 
 // leave gives the place back.

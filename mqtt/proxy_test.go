@@ -89,6 +89,12 @@ func TestProxyTellsTheAddress(t *testing.T) {
 	}
 	for _, listener := range []string{"tcp", "ws", "tls", "wss"} {
 		for _, h := range []string{proxyFrom203, proxyNotes, proxyFromV6} {
+			if strings.HasSuffix(listener, "s") && listener != "ws" { // a handshake is not made for who is banned
+				if err := tls.Client(s.through(listener, header(t, h)), s.config()).Handshake(); err == nil {
+					t.Errorf("%s: a handshake with who is banned", listener)
+				}
+				continue
+			}
 			c := s.client(listener, s.through(listener, header(t, h)))
 			c.SendConnect(mqtttest.Connect{ID: "banned"})
 			c.ExpectConnack(0x8A)

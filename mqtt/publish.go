@@ -16,6 +16,7 @@ import (
 // publish deals with a PUBLISH of the client; false ends the connection.
 func (c *conn) publish(ctx context.Context, p *wire.Publish) bool {
 	if err := c.resolveAlias(p); err != nil {
+		c.tellLimit(err)
 		c.closeFor(err)
 		return false
 	}
@@ -33,9 +34,9 @@ func (c *conn) publish(ctx context.Context, p *wire.Publish) bool {
 	rec := p.Record(c.sess.id, c.userName, c.srv.now())
 	var room reservation
 	if p.Retain {
-		var ok bool
-		if room, ok = c.srv.retained.reserve(rec, c.srv.cfg.MaxRetained, int64(c.srv.cfg.MaxRetainedSize)); !ok {
-			return c.refusePublish(p, ErrQuotaExceeded)
+		var err error
+		if room, err = c.srv.reserveRetained(rec); err != nil {
+			return c.refusePublish(p, err)
 		}
 	}
 	switch p.QoS {
@@ -59,13 +60,16 @@ func (c *conn) admit() bool {
 	if c.acks.outstanding() < limit {
 		return true
 	}
-	c.closeFor(&wire.Error{Code: packets.ErrReceiveMaximum, Detail: "receive maximum exceeded", Version: wire.Version5})
+	err := &wire.Error{Code: packets.ErrReceiveMaximum, Detail: "receive maximum exceeded", Version: wire.Version5}
+	c.tellLimit(err)
+	c.closeFor(err)
 	return false
 }
 
 var (
 	errTopicName     = &wire.Error{Code: packets.ErrTopicNameInvalid, Detail: "topic name is reserved", Version: wire.Version5}
 	errTopicDepth    = &wire.Error{Code: packets.ErrTopicNameInvalid, Detail: "topic name has too many levels", Version: wire.Version5}
+	errTopicLong     = &wire.Error{Code: packets.ErrTopicNameInvalid, Detail: "topic name is too long", Version: wire.Version5}
 	errTopicLength   = &wire.Error{Code: packets.ErrTopicNameInvalid, Detail: "topic name is too long for a retained message", Version: wire.Version5}
 	errPayloadFormat = &wire.Error{Code: packets.ErrPayloadFormatInvalid, Detail: "payload is not UTF-8", Version: wire.Version5}
 )
@@ -74,8 +78,17 @@ func (c *conn) check(p *wire.Publish) error {
 	if reserved(p.Topic) {
 		return errTopicName
 	}
+	if c.overRate != nil {
+		return c.overRate
+	}
 	if c.srv.tooDeep(p.Topic) {
 		return errTopicDepth
+	}
+	if len(p.Topic) > c.srv.cfg.MaxTopicLength {
+		return errTopicLong
+	}
+	if p.Properties != nil && len(p.Properties.User) > c.srv.cfg.MaxUserProperties {
+		return errUserProperties
 	}
 	if p.Retain && len(p.Topic) > spool.MaxKey {
 		return errTopicLength
@@ -109,6 +122,7 @@ func reserved(topic string) bool {
 // own choice, auth.acl.denied_311: drop.
 func (c *conn) refusePublish(p *wire.Publish, err error) bool {
 	reason, denied := reasonOf(err), errors.Is(err, ErrNotAuthorized)
+	c.tellLimit(err)
 	if denied {
 		c.srv.metrics.drop(dropDenied)
 		c.recordDenied("publish", p.Topic)

@@ -32,10 +32,12 @@ const (
 	reasonTakenOver         = 0x8E
 	reasonFilterInvalid     = 0x8F
 	reasonIDNotFound        = 0x92
+	reasonMessageRate       = 0x96
 	reasonQuotaExceeded     = 0x97
 	reasonAdministrative    = 0x98
 	reasonUseAnotherServer  = 0x9C
 	reasonServerMoved       = 0x9D
+	reasonConnectionRate    = 0x9F
 	reasonConnectTime       = 0xA0
 )
 
@@ -57,8 +59,14 @@ func reasonOf(err error) byte {
 		return reasonSuccess
 	case errors.As(err, &we):
 		return we.Code.Code
-	case errors.Is(err, spool.ErrFull), errors.Is(err, ErrQuotaExceeded), errors.Is(err, errBehind):
+	case errors.Is(err, spool.ErrFull), errors.Is(err, ErrQuotaExceeded), errors.Is(err, errBehind), errors.Is(err, errByteRate),
+		errors.Is(err, errTooManyConnections), errors.Is(err, errTooManyFromAddress), errors.Is(err, errRetainedCount),
+		errors.Is(err, errRetainedSize), errors.Is(err, errUserProperties):
 		return reasonQuotaExceeded
+	case errors.Is(err, errMessageRate):
+		return reasonMessageRate
+	case errors.Is(err, errTooFastFromAddress):
+		return reasonConnectionRate
 	case errors.Is(err, spool.ErrTooLarge), errors.Is(err, spool.ErrInvalid):
 		return reasonImplementation // it never fits: the publisher must not try again; 0x95 is not for a PUBACK
 	case errors.Is(err, ErrNotAuthorized):
@@ -115,7 +123,7 @@ func returnCode(reason byte) (code byte, ok bool) {
 		return returnBadVersion, true
 	case reasonClientIDInvalid:
 		return returnClientIDRejected, true
-	case reasonServerUnavailable, reasonServerBusy, reasonQuotaExceeded, reasonShuttingDown, reasonServerMoved:
+	case reasonServerUnavailable, reasonServerBusy, reasonQuotaExceeded, reasonShuttingDown, reasonServerMoved, reasonConnectionRate:
 		return returnUnavailable, true
 	case reasonBadUserName:
 		return returnBadUserName, true
@@ -147,6 +155,8 @@ func fit(kind, reason byte) byte {
 		return reasonNotAuthorized
 	case reasonShuttingDown: // of a CONNACK
 		return reasonServerUnavailable
+	case reasonMessageRate: // 0x96 is for a DISCONNECT
+		return reasonQuotaExceeded
 	default:
 		return reasonUnspecified
 	}

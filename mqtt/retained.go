@@ -28,11 +28,11 @@ type reservation struct {
 	size int64
 }
 
-// reserve makes room for rec, and returns false when there is none within the limits, of which 0 is none. What was reserved
+// reserve makes room for rec, and says which limit is in the way when there is none; 0 is no limit. What was reserved
 // is released when rec has been applied, or is given up. A message without payload needs no room.
-func (r *retainedStore) reserve(rec *spool.Record, n int, size int64) (res reservation, ok bool) {
+func (r *retainedStore) reserve(rec *spool.Record, n int, size int64) (res reservation, err error) {
 	if len(rec.Payload) == 0 {
-		return res, true
+		return res, nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -41,12 +41,20 @@ func (r *retainedStore) reserve(rec *spool.Record, n int, size int64) (res reser
 	if old := r.getLocked(rec.Topic); old != nil {
 		res.n, freed = 0, retainedSize(old)
 	}
-	if n > 0 && res.n > 0 && r.n+r.reserved.n >= n || size > 0 && r.size+r.reserved.size+res.size-freed > size {
-		return reservation{}, false
+	switch {
+	case n > 0 && res.n > 0 && r.n+r.reserved.n >= n:
+		return reservation{}, errRetainedCount
+	case size > 0 && r.size+r.reserved.size+res.size-freed > size:
+		return reservation{}, errRetainedSize
 	}
 	r.reserved.n += res.n
 	r.reserved.size += res.size
-	return res, true
+	return res, nil
+}
+
+// reserveRetained is reserve within the limits of the configuration.
+func (srv *Server) reserveRetained(rec *spool.Record) (reservation, error) {
+	return srv.retained.reserve(rec, srv.cfg.MaxRetained, int64(srv.cfg.MaxRetainedSize))
 }
 
 func (r *retainedStore) release(res reservation) {

@@ -28,6 +28,7 @@ type Options struct {
 	Audit      *slog.Logger          // of audit events; nil is Logger
 	Registerer prometheus.Registerer // nil is private
 	Now        func() time.Time      // nil is time.Now
+	BanFile    string                // of bans made while running, see auth.Options
 	Version    string                // of the program, for $SYS/broker/version; empty is unknown
 }
 
@@ -38,6 +39,7 @@ type Server struct {
 	access      Access     // nil, or
 	auth        *auth.Auth // nil
 	audit       *audit.Recorder
+	banFile     string
 	log         *slog.Logger
 	now         func() time.Time
 	metrics     *metrics
@@ -46,6 +48,10 @@ type Server struct {
 	slots       transport.Slots // of TLS handshakes
 	openLimit   int64           // connections of all listeners; 0: none
 	opened      atomic.Int64    // of them
+
+	pace       *pace  // of all clients together; nil without
+	rate       *meter // of new connections; nil without
+	turnedAway atomic.Int64
 
 	lanes    *lanes
 	index    index
@@ -107,6 +113,7 @@ func New(cfg Config, opts Options) (*Server, error) {
 	srv := &Server{
 		cfg: cfg, spool: opts.Log, access: opts.Access, log: opts.Logger, now: opts.Now,
 		version:     cmp.Or(opts.Version, "unknown"),
+		banFile:     opts.BanFile,
 		outputLimit: int(cfg.OutputBuffer),
 		slots:       transport.NewSlots(max(1, runtime.GOMAXPROCS(0)/2)), // the other half is for clients that are in
 		lanes:       newLanes(opts.Log),
@@ -119,6 +126,8 @@ func New(cfg Config, opts Options) (*Server, error) {
 		conns:       make(map[*conn]struct{}),
 		stopped:     make(chan struct{}),
 	}
+	srv.pace = newPace(limitRate, cfg.Rate, cfg.RateBurst.Std())
+	srv.rate = newMeter(float64(cfg.ConnectionRate), rateBurst)
 	srv.timers = newTimers()
 	srv.output.limit = int64(cfg.OutputMemory)
 	srv.fights = newFights(&srv.cfg)
@@ -155,7 +164,9 @@ func (srv *Server) open(reg prometheus.Registerer) (err error) {
 		for _, l := range srv.cfg.Listeners {
 			own[l.Name] = l.Auth
 		}
-		srv.auth, err = auth.New(srv.cfg.Auth, auth.Options{Listeners: own, Logger: srv.log, Registerer: reg, Now: srv.now})
+		srv.auth, err = auth.New(srv.cfg.Auth, auth.Options{
+			Listeners: own, Logger: srv.log, Audit: srv.audit, BanFile: srv.banFile, Registerer: reg, Now: srv.now,
+		})
 		if err != nil {
 			return err
 		}
@@ -265,7 +276,7 @@ func (srv *Server) gone(c *conn) {
 	srv.connMu.Lock()
 	defer srv.connMu.Unlock()
 	delete(srv.conns, c)
-	c.lst.leave()
+	c.leave()
 	srv.metrics.connections.WithLabelValues(c.lst.cfg.Name).Dec()
 }
 

@@ -23,6 +23,7 @@ type session struct {
 
 	mu      sync.Mutex
 	conn    *conn // nil while offline
+	pace    *pace // of its client; nil without a rate
 	ended   bool  // nothing may be added any more
 	durable bool  // has, or may have, durable state
 	dirty   bool  // waits for a checkpoint

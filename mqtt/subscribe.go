@@ -89,7 +89,15 @@ func (c *conn) maySubscribe(f *wire.Filter) byte {
 	s.mu.Lock()
 	kept := s.durable || f.Share != "" // a filter that is kept is part of a key of the log
 	s.mu.Unlock()
-	if c.srv.tooDeep(f.Topic) || kept && len(filterKey(s.id, f.Filter)) > spool.MaxKey {
+	switch {
+	case c.srv.tooDeep(f.Topic):
+		c.limitReached(limitTopicLevels, errTopicDepth)
+		return reasonFilterInvalid
+	case len(f.Filter) > c.srv.cfg.MaxTopicLength:
+		c.limitReached(limitTopicLength, errTopicLong)
+		return reasonFilterInvalid
+	}
+	if kept && len(filterKey(s.id, f.Filter)) > spool.MaxKey {
 		return reasonFilterInvalid
 	}
 	if err := c.maySubscribeTo(f.Filter, f.QoS); err != nil {
@@ -100,8 +108,13 @@ func (c *conn) maySubscribe(f *wire.Filter) byte {
 	have := s.subs.get(f.Filter) != nil
 	n := s.subs.len()
 	s.mu.Unlock()
-	limit := c.srv.cfg.MaxSubscriptions
-	if !have && (limit > 0 && n >= limit || !c.srv.roomFor(subscriptionOverhead+int64(len(f.Filter)))) {
+	switch limit := c.srv.cfg.MaxSubscriptions; {
+	case have:
+	case limit > 0 && n >= limit:
+		c.limitReached(limitSubscriptions, ErrQuotaExceeded)
+		return reasonQuotaExceeded
+	case !c.srv.roomFor(subscriptionOverhead + int64(len(f.Filter))):
+		c.limitReached(limitSessionsSize, ErrQuotaExceeded)
 		return reasonQuotaExceeded
 	}
 	return f.QoS

@@ -43,12 +43,12 @@ func (l *listener) webSocket() *http.Server {
 		ws, err := up.Upgrade(cw, r, nil)
 		if err != nil {
 			if cw.conn != nil {
-				l.leave() // the HTTP server has let go of it
+				l.part(cw.conn) // the HTTP server has let go of it
 			}
 			return // Upgrade has answered
 		}
 		// The goroutine of this request ends and takes its stack with it.
-		l.take(newWSConn(ws, cw.conn))
+		l.take(newWSConn(ws, cw.conn), nil)
 	})
 	srv := &http.Server{
 		Handler:           mux,
@@ -66,12 +66,12 @@ func (l *listener) webSocket() *http.Server {
 
 // placeOf gives back the place among the pending of a connection that has become a WebSocket or has ended; each does one of
 // both, once.
-func (l *listener) placeOf(_ net.Conn, st http.ConnState) {
+func (l *listener) placeOf(nc net.Conn, st http.ConnState) {
 	if st == http.StateHijacked || st == http.StateClosed {
 		l.release()
 	}
 	if st == http.StateClosed {
-		l.leave()
+		l.part(nc)
 	}
 }
 

@@ -3,6 +3,7 @@ package mqtt
 import (
 	"context"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -21,7 +22,6 @@ func (l *listener) welcome(ctx context.Context, socket net.Conn) {
 		_ = socket.Close()
 		l.release()
 		l.leave()
-		l.failed(socket.RemoteAddr(), err)
 		return
 	}
 	if l.http != nil {
@@ -29,16 +29,46 @@ func (l *listener) welcome(ctx context.Context, socket net.Conn) {
 		return
 	}
 	l.release()
-	l.take(nc)
+	l.take(nc, nil)
 }
 
-// shake reads what comes before MQTT: first the header of a proxy, then TLS.
+// screen refuses a connection by where it comes from, before it costs a handshake. Who has passed leaves l.addresses.
+func (l *listener) screen(from net.Addr, addr netip.Addr) error {
+	if a := l.srv.auth; a != nil && l.tls != nil { // without TLS a CONNECT costs little, and its answer tells more
+		if err := a.Screen(addr); err != nil {
+			l.srv.audit.Record(audit.Event{Name: audit.Unwelcome, Listener: l.cfg.Name, Remote: from.String(), What: "banned", Detail: err.Error()})
+			return err
+		}
+	}
+	err := l.addresses.enter(addr)
+	if err == nil {
+		return nil
+	}
+	l.srv.metrics.overLimit.Inc()
+	l.tellLimit(from, err)
+	return err
+}
+
+// tellLimit counts and records that a connection has met a limit before MQTT.
+func (l *listener) tellLimit(from net.Addr, err error) {
+	limit := limitOf(err)
+	l.srv.metrics.limits.WithLabelValues(limit).Inc()
+	l.srv.audit.Record(audit.Event{Name: audit.LimitReached, Listener: l.cfg.Name, Remote: from.String(), Limit: limit, Detail: err.Error()})
+}
+
+// shake reads what comes before MQTT: first the header of a proxy, then TLS. What is wrong has been told.
 func (l *listener) shake(ctx context.Context, nc net.Conn) (net.Conn, error) {
 	if l.proxy != nil && l.proxy.Trusts(nc.RemoteAddr()) {
-		var err error
-		if nc, err = l.proxy.Accept(ctx, nc); err != nil {
+		behind, err := l.proxy.Accept(ctx, nc)
+		if err != nil {
+			l.failed(nc.RemoteAddr(), err)
 			return nil, err
 		}
+		nc = behind
+	}
+	addr := remoteAddr(nc)
+	if err := l.screen(nc.RemoteAddr(), addr); err != nil {
+		return nil, err
 	}
 	if l.tls == nil {
 		if l.http != nil {
@@ -48,6 +78,8 @@ func (l *listener) shake(ctx context.Context, nc net.Conn) (net.Conn, error) {
 	}
 	secure, err := l.tls.Handshake(ctx, nc)
 	if err != nil {
+		l.addresses.leave(addr)
+		l.failed(nc.RemoteAddr(), err)
 		return nil, err
 	}
 	l.srv.metrics.handshakes.Inc()

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"time"
 
+	"github.com/forebay-gateway/forebay/mqtt/audit"
 	"github.com/forebay-gateway/forebay/mqtt/auth"
 	"github.com/forebay-gateway/forebay/mqtt/wire"
 	"github.com/forebay-gateway/forebay/spool"
@@ -62,12 +63,22 @@ func (srv *Server) publishWill(w *will, clientID string) {
 		srv.writer.put(stateEntry{changes: changes})
 		return
 	}
+	var room reservation
 	if rec.Retain {
-		changes = append(changes, retainedChange(&rec))
+		var err error
+		if room, err = srv.reserveRetained(&rec); err != nil {
+			// There is nobody to refuse any more: it goes to those who are there, and is not kept.
+			srv.metrics.limits.WithLabelValues(limitOf(err)).Inc()
+			srv.audit.Record(audit.Event{Name: audit.LimitReached, Client: clientID, Topic: rec.Topic, Limit: limitOf(err), Detail: "a will is not retained"})
+			rec.Retain = false
+		} else {
+			changes = append(changes, retainedChange(&rec))
+		}
 	}
 	srv.metrics.wills.Inc()
 	expires := rec.ExpiresAt
 	srv.writer.put(stateEntry{rec: &rec, changes: changes, done: func(rec *spool.Record, err error) {
+		defer srv.retained.release(room)
 		if err == nil && rec.Retain {
 			srv.retained.apply(asGiven(rec, expires))
 		}

@@ -4,6 +4,8 @@ import (
 	"hash/maphash"
 	"net/netip"
 	"time"
+
+	"github.com/forebay-gateway/forebay/mqtt/transport"
 )
 
 const (
@@ -55,16 +57,11 @@ func (s *storm) pass(now time.Time, remote string, rate float64) bool {
 	return true
 }
 
-// sourceOf is what counts as one address: who has one of IPv6 has 2^64 of them.
+// sourceOf is what counts as one address.
 func sourceOf(remote string) string {
 	ap, err := netip.ParseAddrPort(remote)
 	if err != nil {
 		return remote
 	}
-	a := ap.Addr().Unmap().WithZone("")
-	if a.Is4() {
-		return a.String()
-	}
-	p, _ := a.Prefix(64)
-	return p.String()
+	return transport.Source(ap.Addr()).String()
 }

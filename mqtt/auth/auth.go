@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,12 +14,16 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/forebay-gateway/forebay/mqtt/audit"
 )
 
 // Options are what the program wires.
 type Options struct {
 	Listeners  map[string]ListenerConfig // by name
 	Logger     *slog.Logger              // nil discards
+	Audit      *audit.Recorder           // nil records nothing
+	BanFile    string                    // of bans made while running when Config.Ban.File is empty; empty: they end with the process
 	Registerer prometheus.Registerer     // nil is private
 	Now        func() time.Time          // nil is time.Now
 }
@@ -39,7 +44,9 @@ type Auth struct {
 
 	users    *source[*Passwords] // nil without the methods password and scram
 	acl      *source[*ACL]       // nil without an ACL
+	audit    *audit.Recorder
 	bans     *bans
+	autoBan  *autoBan
 	jwks     *source[*keySet] // nil without a file
 	keyURL   *keyURL
 	gate     *gate
@@ -73,12 +80,14 @@ func New(cfg Config, opts Options) (*Auth, error) {
 	}
 	a := &Auth{
 		cfg: cfg, log: opts.Logger, now: opts.Now, chains: map[string][]method{}, scram: map[string]bool{},
-		bans:     &bans{now: opts.Now},
+		audit:    opts.Audit,
+		bans:     newBans(opts.Now),
+		autoBan:  newAutoBan(cfg.Ban.Auto),
 		throttle: newThrottle(cfg.Throttle, opts.Now),
 		gate:     newGate(uint32(cfg.Password.Memory>>10), cfg.Password.Parallel, cfg.Password.Queue, cfg.Password.QueueTimeout.Std()),
 		logged:   map[string]time.Time{},
 	}
-	if err := a.files(listeners); err != nil {
+	if err := a.files(listeners, opts.BanFile); err != nil {
 		return nil, err
 	}
 	made, err := a.methods(listeners)
@@ -108,7 +117,7 @@ func New(cfg Config, opts Options) (*Auth, error) {
 }
 
 // files reads the files that are configured.
-func (a *Auth) files(listeners []ListenerConfig) (err error) {
+func (a *Auth) files(listeners []ListenerConfig, banFile string) (err error) {
 	if a.cfg.uses(MethodPassword, listeners) || a.cfg.uses(MethodScram, listeners) {
 		memory := uint32(a.cfg.Password.Memory >> 10)
 		a.users, err = newSource(a.cfg.Password.File, func(name string, data []byte) (*Passwords, error) {
@@ -126,8 +135,8 @@ func (a *Auth) files(listeners []ListenerConfig) (err error) {
 			return fmt.Errorf("auth.acl.file: %w", err)
 		}
 	}
-	if a.cfg.Ban.File != "" {
-		if a.bans.file, err = newSource(a.cfg.Ban.File, ParseBans); err != nil {
+	if name := cmp.Or(a.cfg.Ban.File, banFile); name != "" {
+		if err := a.bans.openFile(name, a.cfg.Ban.File == ""); err != nil {
 			return fmt.Errorf("auth.ban.file: %w", err)
 		}
 	}
@@ -289,6 +298,9 @@ func (a *Auth) decided(r *Request, id *Identity, err error) (*Identity, error) {
 		}
 	} else if errors.Is(err, ErrBadCredentials) {
 		a.throttle.failed(r.Remote, r.User)
+		if b, ok := a.autoBan.failed(r.Remote, a.now()); ok {
+			a.banAutomatically(b)
+		}
 	}
 	if err != nil {
 		if ctxErr := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded); ctxErr {
@@ -323,7 +335,7 @@ func (a *Auth) Generation() uint64 { return a.generation.Load() }
 func (a *Auth) Still(s Subject, remote netip.Addr) error {
 	id := s.Identity
 	switch {
-	case a.bans.banned(s.ClientID, id.User, remote):
+	case a.bans.ended(s.ClientID, id.User, remote):
 		return ErrBanned
 	case !id.ExpiresAt.IsZero() && !a.now().Before(id.ExpiresAt):
 		return ErrNotAuthorized
@@ -344,11 +356,36 @@ func (a *Auth) Ban(b Ban) error {
 		return err
 	}
 	a.generation.Add(1)
+	a.audit.Record(audit.Event{Name: audit.Banned, What: b.String()})
 	return nil
 }
 
+func (a *Auth) banAutomatically(b Ban) {
+	if err := a.bans.add(b); err != nil {
+		a.rarely("address is not banned", "err", err)
+		return
+	}
+	a.metrics.autoBans.Inc()
+	a.audit.Record(audit.Event{Name: audit.Banned, What: b.String(), Detail: "automatic"})
+}
+
+// Screen reports whether nobody is let in from an address, before anything is read from there: ErrBanned.
+func (a *Auth) Screen(remote netip.Addr) error {
+	if !a.bans.screened(remote) {
+		return nil
+	}
+	a.metrics.refused.WithLabelValues(refusedBanned).Inc()
+	return ErrBanned
+}
+
 // Unban takes bans away that have the conditions of b, and returns how many.
-func (a *Auth) Unban(b Ban) (int, error) { return a.bans.remove(b) }
+func (a *Auth) Unban(b Ban) (int, error) {
+	n, err := a.bans.remove(b)
+	if n > 0 {
+		a.audit.Record(audit.Event{Name: audit.Unbanned, What: b.String()})
+	}
+	return n, err
+}
 
 // Bans lists what is in force.
 func (a *Auth) Bans() []Ban { return a.bans.list() }

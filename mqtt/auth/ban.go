@@ -4,14 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Ban keeps out whom all of its conditions match; an empty condition is none.
@@ -21,6 +15,9 @@ type Ban struct {
 	Address netip.Prefix `json:"address"`
 	Until   time.Time    `json:"until"` // zero is for ever
 	Reason  string       `json:"reason,omitempty"`
+
+	// Automatic bans are for failures. They keep out who comes, and end no connection: others may be behind the same address.
+	Automatic bool `json:"automatic,omitempty"`
 }
 
 // Validate says what is wrong with a ban.
@@ -133,103 +130,4 @@ func ParseAddress(s string) (netip.Prefix, error) {
 	}
 	a = a.Unmap()
 	return a.Prefix(a.BitLen())
-}
-
-// bans are those of the file and, without a file, those made while running.
-type bans struct {
-	file *source[[]Ban] // nil without a file
-	now  func() time.Time
-
-	mu    sync.Mutex
-	added []Ban // without a file
-}
-
-func (b *bans) list() []Ban {
-	var all []Ban
-	if b.file != nil {
-		all = slices.Clone(b.file.load())
-	}
-	b.mu.Lock()
-	all = append(all, b.added...)
-	b.mu.Unlock()
-	now := b.now()
-	return slices.DeleteFunc(all, func(x Ban) bool { return x.over(now) })
-}
-
-// banned reports whether some ban matches. user is the claimed one before authentication, the real one after.
-func (b *bans) banned(client, user string, remote netip.Addr) bool {
-	now := b.now()
-	hit := func(x Ban) bool { return !x.over(now) && x.matches(client, user, remote) }
-	if b.file != nil && slices.ContainsFunc(b.file.load(), hit) {
-		return true
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return slices.ContainsFunc(b.added, hit)
-}
-
-// add puts a ban into the file, so that it outlives a restart, or without one into memory.
-func (b *bans) add(x Ban) error {
-	if err := x.Validate(); err != nil {
-		return err
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.file == nil {
-		now := b.now()
-		b.added = append(slices.DeleteFunc(b.added, func(o Ban) bool { return o.over(now) }), x)
-		return nil
-	}
-	return b.rewriteLocked(func(lines []string) []string { return append(lines, x.String()) })
-}
-
-// remove takes all bans away that are exactly x, whatever their end and reason; it returns how many.
-func (b *bans) remove(x Ban) (n int, err error) {
-	same := func(o Ban) bool { return o.Client == x.Client && o.User == x.User && o.Address == x.Address }
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	before := len(b.added)
-	b.added = slices.DeleteFunc(b.added, same)
-	n = before - len(b.added)
-	if b.file == nil || !slices.ContainsFunc(b.file.load(), same) {
-		return n, nil
-	}
-	return n, b.rewriteLocked(func(lines []string) []string {
-		return slices.DeleteFunc(lines, func(line string) bool {
-			one, err := ParseBans("", []byte(line))
-			gone := err == nil && len(one) == 1 && same(one[0])
-			n += b2i(gone)
-			return gone
-		})
-	})
-}
-
-func (b *bans) rewriteLocked(change func(lines []string) []string) error {
-	name := b.file.name
-	if target, err := filepath.EvalSymlinks(name); err == nil {
-		name = target
-	}
-	dir, err := os.Open(filepath.Dir(name))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
-		return fmt.Errorf("lock %s: %w", dir.Name(), err)
-	}
-	data, err := readFile(name)
-	if err != nil {
-		return err
-	}
-	if _, err := ParseBans(name, data); err != nil {
-		return err
-	}
-	var lines []string
-	if text := strings.TrimSuffix(string(data), "\n"); text != "" {
-		lines = strings.Split(text, "\n")
-	}
-	if err := replaceFile(name, []byte(strings.Join(append(change(lines), ""), "\n")), dir); err != nil {
-		return err
-	}
-	return b.file.reload()
 }

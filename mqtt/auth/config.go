@@ -202,9 +202,29 @@ type ACLConfig struct {
 
 // BanConfig is about the ban list.
 type BanConfig struct {
-	// File of bans, one a line: client=GLOB user=GLOB address=CIDR until=TIME reason="words". Bans made while running are
-	// added to it; without a file they end with the process.
+	// File of bans, one a line: client=GLOB user=GLOB address=CIDR until=TIME reason="words". Bans made while running
+	// (forebay ban) are added to it, and those that are over are taken out. Empty: the file bans in gateway.data_dir.
 	File string `yaml:"file"`
+
+	// Bans without asking.
+	Auto AutoBanConfig `yaml:"auto"`
+}
+
+// AutoBanConfig is about bans for failures.
+type AutoBanConfig struct {
+	// Refused credentials from one address (of IPv6 a /64) after which nobody comes in from there for some time; who is in
+	// stays. 0 bans nobody: failures are slowed all the same, see throttle. Many devices behind one address are kept out
+	// together.
+	Failures int `yaml:"failures"`
+
+	// Time in which they have to come.
+	Within unit.Duration `yaml:"within"`
+
+	// How long the ban lasts.
+	For unit.Duration `yaml:"for"`
+
+	// Addresses and networks (CIDR) that are never banned so, such as that of a NAT.
+	Except []string `yaml:"except"`
 }
 
 // ThrottleConfig is about failures.
@@ -241,6 +261,7 @@ func DefaultConfig() Config {
 			WhenDown: WhenDownDeny, CachedFor: unit.Duration(time.Hour),
 		},
 		ACL: ACLConfig{Denied311: DeniedDisconnect},
+		Ban: BanConfig{Auto: AutoBanConfig{Within: unit.Duration(5 * time.Minute), For: unit.Duration(15 * time.Minute)}},
 		Throttle: ThrottleConfig{
 			Failures: 10, Delay: unit.Duration(250 * time.Millisecond), MaxDelay: unit.Duration(5 * time.Second),
 			Forget: unit.Duration(10 * time.Second), Remember: unit.Duration(7 * 24 * time.Hour),
@@ -316,6 +337,14 @@ func (c Config) Validate(listeners ...ListenerConfig) error {
 	c.HTTP.validate(uses(MethodHTTP), fault, span, between)
 	if c.ACL.Denied311 != DeniedDrop && c.ACL.Denied311 != DeniedDisconnect {
 		fault("auth.acl.denied_311: %q is neither %s nor %s", c.ACL.Denied311, DeniedDrop, DeniedDisconnect)
+	}
+	between("ban.auto.failures", c.Ban.Auto.Failures, 0, 1<<20)
+	span("ban.auto.within", c.Ban.Auto.Within, time.Second, 30*24*time.Hour)
+	span("ban.auto.for", c.Ban.Auto.For, time.Second, 365*24*time.Hour)
+	for i, s := range c.Ban.Auto.Except {
+		if _, err := ParseAddress(s); err != nil {
+			fault("auth.ban.auto.except[%d]: %w", i, err)
+		}
 	}
 	between("throttle.failures", c.Throttle.Failures, 0, 1<<20)
 	span("throttle.delay", c.Throttle.Delay, time.Millisecond, time.Hour)

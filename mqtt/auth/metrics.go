@@ -12,6 +12,7 @@ type metrics struct {
 	hookDown prometheus.Counter
 	keysDown prometheus.Counter
 	reloads  *prometheus.CounterVec
+	autoBans prometheus.Counter
 	list     []prometheus.Collector
 	reg      prometheus.Registerer
 }
@@ -57,6 +58,9 @@ func newMetrics(a *Auth, reg prometheus.Registerer) (*metrics, error) {
 		keysDown: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "forebay_mqtt_auth_jwks_failures_total", Help: "Fetches of the JWKS that failed.",
 		}),
+		autoBans: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "forebay_mqtt_auth_automatic_bans_total", Help: "Addresses that were banned for failures (auth.ban.auto).",
+		}),
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "forebay_mqtt_auth_reloads_total", Help: "Changed files that were read again, by result; a failed one leaves the old content in force.",
 		}, []string{"result"}),
@@ -72,7 +76,10 @@ func newMetrics(a *Auth, reg prometheus.Registerer) (*metrics, error) {
 	m.reloads.WithLabelValues("ok")
 	m.reloads.WithLabelValues("failed")
 	m.list = []prometheus.Collector{
-		m.accepted, m.refused, m.hookDown, m.keysDown, m.reloads,
+		m.accepted, m.refused, m.hookDown, m.keysDown, m.reloads, m.autoBans,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "forebay_mqtt_auth_bans", Help: "Bans in force.",
+		}, func() float64 { return float64(len(a.Bans())) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "forebay_mqtt_auth_hashes_total", Help: "Passwords that were hashed.",
 		}, func() float64 { return float64(a.gate.hashes.Load()) }),

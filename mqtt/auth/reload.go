@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/forebay-gateway/forebay/mqtt/audit"
 )
 
 // file is one file that can be read again.
@@ -64,9 +66,11 @@ func (a *Auth) reloadNamed(what string) error {
 func (a *Auth) reloadOne(f file) error {
 	if err := f.reload(); err != nil {
 		a.metrics.reloads.WithLabelValues("failed").Inc()
+		a.audit.Record(audit.Event{Name: audit.ReloadFailed, Action: f.what, What: f.name, Detail: err.Error()})
 		return err
 	}
 	a.metrics.reloads.WithLabelValues("ok").Inc()
+	a.audit.Record(audit.Event{Name: audit.Reloaded, Action: f.what, What: f.name})
 	a.generation.Add(1)
 	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"sync/atomic"
 	"time"
+
+	"github.com/forebay-gateway/forebay/mqtt/transport"
 )
 
 const (
@@ -43,23 +45,12 @@ func newThrottle(cfg ThrottleConfig, now func() time.Time) *throttle {
 	}
 }
 
-// sourceOf is what counts as one source: who has an IPv6 address has 2^64 of them.
-func sourceOf(a netip.Addr) netip.Prefix {
-	a = a.Unmap().WithZone("")
-	bits := 32
-	if a.Is6() {
-		bits = 64
-	}
-	p, _ := a.Prefix(bits)
-	return p
-}
-
 // admit waits for the turn of an attempt.
 func (t *throttle) admit(ctx context.Context, source netip.Addr, user string) error {
 	if t.cfg.Failures == 0 {
 		return nil
 	}
-	from := sourceOf(source)
+	from := transport.Source(source)
 	if _, at, ok := t.good.get(digestOf(from.String(), user)); ok && t.now().Sub(at) < t.cfg.Remember.Std() {
 		return nil
 	}
@@ -141,7 +132,7 @@ func (t *throttle) failed(source netip.Addr, user string) {
 		}
 		return s
 	}
-	if from := sourceOf(source); from.IsValid() {
+	if from := transport.Source(source); from.IsValid() {
 		t.sources.update(from, t.now(), strike)
 	}
 	if user != "" {
@@ -152,6 +143,6 @@ func (t *throttle) failed(source netip.Addr, user string) {
 // succeeded remembers where a user comes from.
 func (t *throttle) succeeded(source netip.Addr, user string) {
 	if t.cfg.Failures > 0 && user != "" {
-		t.good.put(digestOf(sourceOf(source).String(), user), struct{}{}, t.now())
+		t.good.put(digestOf(transport.Source(source).String(), user), struct{}{}, t.now())
 	}
 }

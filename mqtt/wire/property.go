@@ -64,6 +64,12 @@ var propertyRules = [packets.PropSharedSubAvailable + 1]propertyRule{
 	packets.PropMaximumPacketSize: {kindUint32, in(packets.Connect)},
 }
 
+// MaxUserProperties is how many a packet may have: each costs 32 bytes of memory and more, and as few as five in the packet.
+const MaxUserProperties = 1024
+
+// DetailUserProperties is the Detail of the Error of a packet that has more.
+const DetailUserProperties = "too many user properties in a packet"
+
 // property is one property of a packet: its number, string or bytes, and the second string of a pair.
 type property struct {
 	id     byte
@@ -76,6 +82,7 @@ type property struct {
 type propertyReader struct {
 	b    []byte // ends where the properties end
 	off  int
+	user int    // user properties so far
 	of   byte   // packet type, or will
 	seen uint64 // bit 1<<id
 }
@@ -109,6 +116,11 @@ func (r *propertyReader) next(p *property) (bool, *Error) {
 			return false, protocolError(fmt.Sprintf("property %d is given twice", id))
 		}
 		r.seen |= bit
+	}
+	if id == packets.PropUser {
+		if r.user++; r.user > MaxUserProperties {
+			return false, &Error{Code: packets.ErrQuotaExceeded, Detail: DetailUserProperties}
+		}
 	}
 	p.id = id
 	var err *Error
