@@ -107,4 +107,16 @@ func TestExpiredRetainedMessagesAreFound(t *testing.T) {
 	if len(want) > 0 {
 		t.Errorf("%d are left out", len(want))
 	}
+	later := now.Add(time.Hour)
+	for _, topic := range store.expired(later) {
+		store.removeExpired(topic, later)
+	}
+	for i := range 5 * retainedSteps {
+		for _, topic := range []string{fmt.Sprintf("a/%d", i%700), fmt.Sprintf("$x/%d/y", i), fmt.Sprintf("/%d//z", i)} {
+			store.apply(&spool.Record{Topic: topic})
+		}
+	}
+	if len(store.root.children) > 0 || store.n != 0 || store.size != 0 {
+		t.Errorf("an empty store has %d children, %d messages, %d bytes", len(store.root.children), store.n, store.size)
+	}
 }

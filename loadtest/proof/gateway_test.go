@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -134,15 +135,20 @@ func newGatewayIn(t testing.TB, data, kafka, sizes string) *gateway {
 	return g
 }
 
-// freeAddress is on a port that was free a moment ago.
+// freeAddress is on a port that was free a moment ago. The system gives ports from 32768 on to whoever connects, also while the
+// gateway is away for a moment: it would not find its port again.
 func freeAddress(t testing.TB) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000)))
+		if err != nil {
+			continue
+		}
+		defer ln.Close()
+		return ln.Addr().String()
 	}
-	defer ln.Close()
-	return ln.Addr().String()
+	t.Fatal("no free port")
+	return ""
 }
 
 // start runs the program; what it logs is appended to one file.
