@@ -159,7 +159,7 @@ func (f *feeder) offer(b spool.Batch) bool {
 			l.scan, l.next, l.nextTime = false, rec.Offset, rec.ReceivedAt
 			continue
 		}
-		l.add(f.r.message(rec))
+		l.add(f.message(rec))
 		o.owed--
 		l.next = rec.Offset + 1
 	}

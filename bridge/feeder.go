@@ -260,7 +260,7 @@ func (f *feeder) placeLocked(ctx context.Context, rec *spool.Record) error {
 				since = time.Time{}
 				continue
 			}
-			l.add(f.r.message(rec))
+			l.add(f.message(rec))
 			f.touched = append(f.touched, l)
 			return nil
 		}
@@ -291,6 +291,13 @@ func (f *feeder) placeLocked(ctx context.Context, rec *spool.Record) error {
 		f.waitLocked(ctx, left)
 		f.now = time.Now()
 	}
+}
+
+// message is what a lane gets of rec.
+func (f *feeder) message(rec *spool.Record) kafka.Message {
+	m := f.r.message(rec)
+	m.Expires = rec.ExpiresAt
+	return m
 }
 
 const minWait = 50 * time.Millisecond

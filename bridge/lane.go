@@ -22,8 +22,9 @@ type lane struct {
 
 	flight  *kafka.Flight // in the air
 	pending []kafka.Message
-	bytes   int // of pending
-	window  int // messages of the next flight
+	bytes   int   // of pending
+	expires int64 // of pending, the soonest; 0 is never
+	window  int   // messages of the next flight
 
 	detached  bool
 	next      spool.Offset // detached: where the catch-up goes on
@@ -111,10 +112,34 @@ func (l *lane) add(m kafka.Message) {
 		l.progress = time.Now()
 	}
 	l.pending = append(l.pending, m)
-	l.bytes += m.Size()
+	l.count(&m)
 }
 
-func (l *lane) drop() { l.pending, l.bytes = nil, 0 }
+// count adds a pending message to what is known about all.
+func (l *lane) count(m *kafka.Message) {
+	l.bytes += m.Size()
+	if m.Expires != 0 && (l.expires == 0 || m.Expires < l.expires) {
+		l.expires = m.Expires
+	}
+}
+
+func (l *lane) drop() { l.pending, l.bytes, l.expires = nil, 0, 0 }
+
+// expire leaves out pending messages whose time is over: they were in time when they were read, and the way was closed since.
+func (l *lane) expire(now int64) {
+	if l.expires == 0 || now < l.expires {
+		return
+	}
+	kept := make([]kafka.Message, 0, len(l.pending))
+	for i := range l.pending {
+		if m := &l.pending[i]; m.Expires == 0 || m.Expires > now {
+			kept = append(kept, *m)
+		}
+	}
+	l.f.r.counts.expired.Add(uint64(len(l.pending) - len(kept)))
+	l.pending = kept
+	l.recount()
+}
 
 // kick sends the next flight if it may go.
 func (l *lane) kick(now time.Time) {
@@ -124,6 +149,7 @@ func (l *lane) kick(now time.Time) {
 	if !l.knows() {
 		return
 	}
+	l.expire(l.f.wall().UnixNano())
 	n := l.cut(now)
 	if n == 0 {
 		return
@@ -293,9 +319,9 @@ func (l *lane) poisoned(rest []kafka.Message, v kafka.Verdict, now time.Time) {
 }
 
 func (l *lane) recount() {
-	l.bytes = 0
+	l.bytes, l.expires = 0, 0
 	for i := range l.pending {
-		l.bytes += l.pending[i].Size()
+		l.count(&l.pending[i])
 	}
 }
 
@@ -308,6 +334,7 @@ func (l *lane) retryIn(d time.Duration) {
 	l.timer = time.AfterFunc(d, func() {
 		l.f.mu.Lock()
 		l.kick(time.Now())
+		l.f.commitLocked() // all of it may have expired
 		l.f.mu.Unlock()
 		signal(l.f.wakeC)
 		signal(l.f.catchC)

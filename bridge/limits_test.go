@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -127,5 +128,38 @@ func TestRecordWithoutKeyForACompactedTopic(t *testing.T) {
 		if got := strings.Join(r.deadReasons()[:2], " "); got != "null_key null_key" {
 			t.Errorf("reasons %s", got)
 		}
+	})
+}
+
+// The producer retries by itself for ever when replicas are missing, and says nothing. The metadata tell.
+func TestMissingReplicasAreToldOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, newMemLog(map[string]int{"default": 1}), kfake.SeedTopics(1, "t.l0", "t.l1"))
+		defer r.end()
+		r.start(oneRoute(RouteConfig{Topic: "t.${topic[1]}"}))
+		r.publish(levels(2), 4, 50)
+		r.drained(time.Minute)
+		r.setTopic("t.l1", "min.insync.replicas", "4") // the cluster has three brokers
+		fault := r.cluster.Fault(produceFault("t.l1", kerr.NotEnoughReplicas, -1))
+		r.publish(levels(2), 4, 50)
+		r.until("the lane says why", 10*time.Second, func() bool {
+			info, err := r.b.Route("all")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, l := range info.LaneList {
+				if l.Lane == "t.l1/0" && l.Reason == "min_isr" && l.Hint != "" {
+					return true
+				}
+			}
+			return false
+		})
+		r.until("the route says where, since when and why", time.Minute, func() bool {
+			h := r.b.Health()[0]
+			return h.State == Stuck && h.Reason == "min_isr" && strings.Contains(h.Where, "t.l1") && time.Since(h.Since) >= 30*time.Second
+		})
+		fault.Remove()
+		r.drained(time.Minute)
+		r.complete("t.l0", "t.l1")
 	})
 }

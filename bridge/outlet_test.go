@@ -98,6 +98,35 @@ func TestRecordsThatExpireInADetachedLaneAreCounted(t *testing.T) {
 	})
 }
 
+// What a lane has in memory while the upstream is away expires there, and is counted like what expires in the spool.
+func TestRecordsThatExpireOnTheirWayAreCounted(t *testing.T) {
+	for _, delivery := range []string{AtLeastOnce, ExactlyOnce} {
+		t.Run(delivery, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, newMemLog(map[string]int{"default": 1}), kfake.SeedTopics(1, "t.l0"))
+				defer r.end()
+				r.start(oneRoute(RouteConfig{Topic: "t.${topic[1]}", Delivery: delivery}))
+				r.publish(levels(1), 2, 10)
+				r.drained(time.Minute)
+				fault := r.cluster.Fault(produceFault("t.l0", kerr.NotEnoughReplicas, -1))
+				r.publish(levels(1), 2, 5) // in the air
+				time.Sleep(50 * time.Millisecond)
+				for i := range 100 {
+					r.log.add("default", 0, spool.Record{
+						Topic: "site/l0", ClientID: "c1", Payload: []byte("12345678"), ExpiresAt: time.Now().Add(10*time.Second).UnixNano() * int64(i%2),
+					})
+				}
+				time.Sleep(20 * time.Second)
+				fault.Remove()
+				r.drained(2 * time.Minute)
+				if s := r.b.Stats()[0]; s.Expired != 50 || s.Sent != 80 {
+					t.Errorf("%d expired, %d sent, want 50 and 80", s.Expired, s.Sent)
+				}
+			})
+		})
+	}
+}
+
 func TestIdleTopicsOfATemplateAreGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, newMemLog(map[string]int{"default": 2}))

@@ -142,14 +142,16 @@ func (f *feeder) detachSlow(now time.Time) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.stopping || f.committed == f.pos && f.detached == 0 {
-		return
-	}
-	limit := max(f.r.up.StallAfter(), slowAfter)
 	for _, l := range f.lanes {
 		if l.busy() && now.Sub(l.progress) > askAfter {
 			l.out.topic.Ask() // for health to tell why
 		}
+	}
+	if f.stopping || f.committed == f.pos {
+		return
+	}
+	limit := max(f.r.up.StallAfter(), slowAfter)
+	for _, l := range f.lanes {
 		if !l.detached && l.busy() && now.Sub(l.progress) > limit && f.detached < maxDetached && f.r.up.AliveSince(l.progress) {
 			f.detachLocked(l, f.pos)
 			f.r.counts.detached.Add(1)

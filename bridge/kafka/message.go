@@ -11,6 +11,9 @@ type Message struct {
 	// Offset is the record's offset in its spool partition. Messages of a flight ascend in it.
 	Offset uint64
 
+	// Expires is when the record's time is over, in nanoseconds since 1970; 0 is never.
+	Expires int64
+
 	rec      kgo.Record // the producer's while it is in the air
 	received time.Time
 	size     int
