@@ -98,6 +98,11 @@ func newFeeder(b *Bridge, r *route, partition int, cursor, keep Cursor) *feeder 
 
 // feed reads the tail until ctx ends.
 func (f *feeder) feed(ctx context.Context) {
+	if f.r.topic.constant() { // ask about it now, and not when the first record waits
+		f.mu.Lock()
+		f.openLocked(f.r.topic.text)
+		f.mu.Unlock()
+	}
 	if f.exactly != nil && !f.open(ctx) {
 		return
 	}

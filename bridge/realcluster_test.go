@@ -16,11 +16,11 @@ import (
 	"github.com/forebay-gateway/forebay/bridge/kafkatest"
 )
 
-// threeNodes is a real cluster, with producer IDs that expire while a test waits.
+// threeNodes is a real cluster that may be told to forget producers soon.
 func threeNodes(t *testing.T) *kafkatest.Cluster {
 	t.Helper()
 	return kafkatest.Start(t, kafkatest.Options{Nodes: 3, Set: map[string]string{
-		"producer.id.expiration.ms": "8000", "producer.id.expiration.check.interval.ms": "1000",
+		"producer.id.expiration.check.interval.ms": "1000",
 	}})
 }
 
@@ -175,10 +175,12 @@ func threeNodeFaults(t *testing.T, c *kafkatest.Cluster) {
 
 	t.Run("producer IDs that the brokers forget", func(t *testing.T) {
 		r := newRealRig(t, c, RouteConfig{Topic: "forgotten.${topic[1]}", CreateTopics: &kafka.Create{Partitions: 2}})
-		for range 3 {
+		r.alterBrokers("producer.id.expiration.ms", "6000")
+		defer r.alterBrokers("producer.id.expiration.ms", "86400000")
+		for range 2 {
 			r.publish(levels(2), 10, 200)
 			r.drained(30 * time.Second)
-			time.Sleep(11 * time.Second) // longer than producer.id.expiration.ms
+			time.Sleep(9 * time.Second) // longer than producer.id.expiration.ms
 		}
 		r.publish(levels(2), 10, 200)
 		r.drained(30 * time.Second)
@@ -197,9 +199,9 @@ func threeNodeFaults(t *testing.T, c *kafkatest.Cluster) {
 		if _, err := r.admin.CreatePartitions(t.Context(), 3, "growing"); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Second)
-		r.b.upstreams[0].Topic("growing", nil).Ask() // instead of the look in every minute
+		topic := r.b.upstreams[0].Topic("growing", nil)
 		r.until("records are spread over all", 30*time.Second, func() bool {
+			topic.Ask() // instead of the look in every minute
 			info, _ := r.b.Route("all")
 			return len(info.LaneList) > 2*2
 		})

@@ -69,8 +69,8 @@ func TestKafkaAdministrator(t *testing.T) {
 	t.Run("a quota slows down and shows", func(t *testing.T) {
 		r := newRealRig(t, c, RouteConfig{Topic: "quota", CreateTopics: &kafka.Create{Partitions: 2}})
 		r.quota("producer_byte_rate", 200_000)
-		for range 40 {
-			r.log.add("default", 0, spool.Record{Topic: "a", ClientID: "big", Payload: append(make([]byte, 8), noise(20_000)...)})
+		for i := range 40 {
+			r.log.add("default", 0, spool.Record{Topic: "a", ClientID: "big", Payload: []byte(noiseOf(byte(i), 20_000))})
 		}
 		r.until("throttled", 30*time.Second, func() bool { return r.b.upstreams[0].Status().Throttled > 100*time.Millisecond })
 		r.until("delivered", time.Minute, func() bool { return r.b.Stats()[0].Sent == 40 })
@@ -184,4 +184,15 @@ func (r *realRig) alter(topic, key, value string) {
 		r.t.Fatal(err, done)
 	}
 	time.Sleep(time.Second) // until the broker has it
+}
+
+// alterBrokers changes a setting of all brokers.
+func (r *realRig) alterBrokers(key, value string) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	done, err := r.admin.AlterBrokerConfigs(ctx, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: key, Value: &value}})
+	if err != nil || done[0].Err != nil {
+		r.t.Fatal(err, done)
+	}
 }

@@ -332,9 +332,11 @@ func byTime(records []*kgo.Record) []*kgo.Record {
 }
 
 // noise does not compress: a broker's limit counts compressed bytes.
-func noise(n int) string {
+func noise(n int) string { return noiseOf(1, n) }
+
+func noiseOf(seed byte, n int) string {
 	b := make([]byte, n)
-	_, _ = rand.NewChaCha8([32]byte{1}).Read(b)
+	_, _ = rand.NewChaCha8([32]byte{seed}).Read(b)
 	return string(b)
 }
 

@@ -29,6 +29,8 @@ type Client struct {
 	dial dialFunc
 	gate gate
 
+	maxAirTime time.Duration
+
 	shipC, probeC, topicC, scanC chan struct{}
 	stop                         context.CancelFunc
 	running                      sync.WaitGroup
@@ -94,6 +96,7 @@ func New(cfg Config, opts Options) (*Client, error) {
 		cfg:        cfg,
 		log:        opts.Logger,
 		dial:       opts.Dial,
+		maxAirTime: maxAirTime,
 		shipC:      make(chan struct{}, 1),
 		probeC:     make(chan struct{}, 1),
 		topicC:     make(chan struct{}, 1),
@@ -248,10 +251,15 @@ func (c *Client) watch(ctx context.Context) {
 			t.Stop()
 		}
 		c.mu.Lock()
+		if c.tooLongInAirLocked(time.Now()) {
+			c.condemnLocked(Verdict{Class: Dead, Reason: "outcome_too_late", Hint: minISR})
+		}
 		dead, producer := c.condemned != nil, c.producer
 		c.mu.Unlock()
 		if dead {
-			c.rebuild(ctx)
+			if c.rebuild(ctx); ctx.Err() != nil {
+				return // there may be no producer
+			}
 			wait = 0
 			continue
 		}

@@ -373,6 +373,48 @@ func TestRefusedFlightIsNeverTorn(t *testing.T) {
 	})
 }
 
+// A flight that has had no outcome for so long that brokers may have forgotten its producer ends with an unknown one, for its lane to
+// look what is there.
+func TestFlightIsNotRepeatedForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, kfake.SeedTopics(1, "t"))
+		defer b.end()
+		b.c.mu.Lock()
+		b.c.maxAirTime = 10 * time.Minute
+		b.c.mu.Unlock()
+		if _, r, ok := b.send("t", messages(0, 10), time.Minute); !ok || r.Acked != 10 {
+			t.Fatalf("without a fault: %+v", r)
+		}
+		b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: kerr.NotEnoughReplicas, Count: -1})
+		began := time.Now()
+		_, r, ok := b.send("t", messages(10, 10), time.Hour)
+		if took := time.Since(began); !ok || r.Acked != 0 || !r.Verdict.Unknown || took < 10*time.Minute || took > 11*time.Minute {
+			t.Errorf("%v %+v after %v, want an unknown outcome after ten minutes", ok, r, took)
+		}
+	})
+}
+
+// A broker may have forgotten a producer that was idle: then it takes any sequence number, and the first message goes ahead alone.
+func TestFirstMessageGoesAheadOfAnIdleProducersFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, kfake.SeedTopics(1, "t"))
+		defer b.end()
+		var requests []int
+		count := b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Count: -1, Observe: true})
+		for i, pause := range []time.Duration{0, time.Second, 2 * time.Minute} {
+			time.Sleep(pause)
+			before := count.Hits()
+			if _, r, ok := b.send("t", messages(10*i, 10), time.Minute); !ok || r.Acked != 10 {
+				t.Fatalf("%+v", r)
+			}
+			requests = append(requests, int(count.Hits()-before))
+		}
+		if fmt.Sprint(requests) != "[2 1 2]" {
+			t.Errorf("%v requests, want two when the producer is new or was idle", requests)
+		}
+	})
+}
+
 func TestPartitionIsThatOfKafkasClients(t *testing.T) {
 	p := kgo.StickyKeyPartitioner(nil).ForTopic("")
 	for i := range 2000 {

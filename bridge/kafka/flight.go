@@ -66,8 +66,37 @@ type slot struct {
 
 	// known is the producer that the broker knows here: it has acknowledged something of it. A broker that knows nothing of a
 	// producer takes any sequence number for its first: with two requests of a flight under way it could refuse the first
-	// and take the second. So a flight of a producer that is not known sends its first message ahead, alone.
-	known *kgo.Client
+	// and take the second. So a flight of a producer that is not known sends its first message ahead, alone. Brokers forget
+	// producers that send nothing (producer.id.expiration.ms, a day by default).
+	known   *kgo.Client
+	knownAt time.Time
+
+	flight *Flight // in the air
+}
+
+const (
+	// rememberFor is how long a producer that sends nothing to a partition is taken for known: long before a broker forgets it.
+	rememberFor = time.Minute
+
+	// maxAirTime is how long a flight may be without an outcome. The producer repeats it with the same sequence numbers, by which the
+	// broker knows what it has written and not acknowledged, until the broker forgets the producer, after a day: then it would
+	// write it a second time. Before that the producer is built anew, and the partition is read back.
+	maxAirTime = 12 * time.Hour
+)
+
+// tooLongInAirLocked reports whether there is a flight that has had no outcome for longer than that.
+func (c *Client) tooLongInAirLocked(now time.Time) bool {
+	if c.producer == nil {
+		return false
+	}
+	for _, t := range c.topics {
+		for _, s := range t.slots {
+			if s.flight != nil && !s.flight.shipped.IsZero() && now.Sub(s.flight.shipped) > c.maxAirTime {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Ship sends f as soon as its partition is free. f.Done tells the outcome; there is none before the cluster has given it
@@ -76,7 +105,7 @@ func (c *Client) Ship(f *Flight) {
 	if len(f.Messages) == 0 {
 		panic("BUG: kafka: a flight without messages")
 	}
-	f.client, f.to, f.cursor, f.err, f.errAt = c, 0, 0, nil, len(f.Messages)
+	f.client, f.to, f.cursor, f.err, f.errAt, f.shipped = c, 0, 0, nil, len(f.Messages), time.Time{}
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
@@ -96,7 +125,7 @@ func (c *Client) Ship(f *Flight) {
 }
 
 func (c *Client) startLocked(s *slot, f *Flight) {
-	s.busy = true
+	s.busy, s.flight = true, f
 	f.Topic.flying++
 	c.flying++
 	c.ready = append(c.ready, f)
@@ -110,6 +139,7 @@ func (c *Client) ship(ctx context.Context) {
 			return
 		case <-c.shipC:
 		}
+		now := time.Now()
 		c.mu.Lock()
 		flights, producer := c.ready, c.producer
 		if producer == nil { // it is being built anew, which signals again
@@ -120,19 +150,20 @@ func (c *Client) ship(ctx context.Context) {
 		from := make([]int, len(flights))
 		for i, f := range flights {
 			from[i] = f.to
-			if f.to = len(f.Messages); f.Topic.slotLocked(f.Partition).known != producer {
+			if s := f.Topic.slotLocked(f.Partition); s.known == producer && now.Sub(s.knownAt) < rememberFor {
+				f.to = len(f.Messages)
+			} else {
 				f.to = from[i] + 1
 			}
 			f.left = f.to - from[i]
+			f.shipped = now
 		}
 		c.mu.Unlock()
 		if len(flights) == 0 {
 			continue
 		}
-		now := time.Now()
 		c.gate.close()
 		for n, f := range flights {
-			f.shipped = now
 			for i := from[n]; i < f.to; i++ {
 				m := &f.Messages[i]
 				m.acked = false
@@ -175,7 +206,8 @@ func (c *Client) goesOn(f *Flight) bool {
 		return false
 	}
 	if c.producer != nil {
-		f.Topic.slotLocked(f.Partition).known = c.producer
+		s := f.Topic.slotLocked(f.Partition)
+		s.known, s.knownAt = c.producer, time.Now()
 	}
 	if f.to == len(f.Messages) || c.closed {
 		return false
@@ -224,7 +256,7 @@ func (c *Client) landed(f *Flight) {
 	}
 	c.topicVerdictLocked(f.Topic, f.err, res.Verdict.topic)
 	s := f.Topic.slotLocked(f.Partition)
-	s.busy = false
+	s.busy, s.flight = false, nil
 	if len(s.waiting) > 0 && !f.Topic.purging && !c.closed {
 		next := s.waiting[0]
 		s.waiting = s.waiting[1:]

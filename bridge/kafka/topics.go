@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // Create says how a topic that does not exist is made.
@@ -58,6 +60,7 @@ const (
 	defaultMaxMessage = 1048588     // Kafka's own default of max.message.bytes
 	topicsEvery       = time.Minute // look for new partitions and changed limits
 	maxTopicBackoff   = 15 * time.Second
+	warmTimeout       = 5 * time.Second
 	spreadTime        = 5 * time.Second // until all brokers know a topic that was made
 )
 
@@ -284,6 +287,10 @@ func (c *Client) resolved(name string, details kadm.PartitionDetails) {
 			t.replicas[p] = replicas{leader: d.Leader >= 0, inSync: len(d.ISR)}
 		}
 	}
+	if t.partitions == 0 && c.producer != nil && !c.closed {
+		p := c.producer
+		c.running.Go(func() { warm(p, name, details) })
+	}
 	if t.partitions != 0 && t.partitions != partitions {
 		c.log.Info("topic has another number of partitions", "topic", name, "partitions", partitions, "before", t.partitions)
 		if c.producer != nil {
@@ -292,6 +299,27 @@ func (c *Client) resolved(name string, details kadm.PartitionDetails) {
 	}
 	t.partitions, t.stale, t.tries, t.fault, t.notBefore = partitions, false, 0, nil, time.Time{}
 	t.lookedAt = time.Now()
+}
+
+// warm has the producer take up a topic before the first message of it comes, which would wait for metadata, a producer ID and
+// connections, half a second together.
+func warm(p *kgo.Client, topic string, details kadm.PartitionDetails) {
+	// A partition that cannot be: the producer learns what the topic has, to say so, and sends nothing.
+	p.Produce(context.Background(), &kgo.Record{Topic: topic, Partition: math.MaxInt32}, func(*kgo.Record, error) {})
+	var leaders []int32
+	for _, d := range details {
+		if d.Leader >= 0 && !slices.Contains(leaders, d.Leader) {
+			leaders = append(leaders, d.Leader)
+		}
+	}
+	if len(leaders) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), warmTimeout)
+	defer cancel()
+	// What does not work now is met again by the first message, and told of then.
+	_ = p.EnsureProduceConnectionIsOpen(ctx, leaders...)
+	_, _, _ = p.ProducerID(ctx)
 }
 
 func (c *Client) unresolved(name string, v Verdict) {

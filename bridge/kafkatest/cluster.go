@@ -3,6 +3,7 @@ package kafkatest
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -112,8 +113,10 @@ func (c *Cluster) Close() {
 	}
 }
 
-// freePorts finds n ports that were free a moment ago. All are held open together, so no two are the same.
+// freePorts finds n ports that were free a moment ago. All are held open together, so no two are the same. They are below those that
+// the system gives to outgoing connections: a node that starts again must find its port as it left it.
 func freePorts(n int) ([]int, error) {
+	const lowest, highest = 20_000, 32_000
 	var ports []int
 	var held []net.Listener
 	defer func() {
@@ -121,13 +124,17 @@ func freePorts(n int) ([]int, error) {
 			l.Close()
 		}
 	}()
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+	for tries := 0; len(ports) < n; tries++ {
+		port := lowest + rand.IntN(highest-lowest)
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		if err != nil {
+			if tries < 1000 {
+				continue
+			}
 			return nil, fmt.Errorf("kafkatest: %w", err)
 		}
 		held = append(held, l)
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+		ports = append(ports, port)
 	}
 	return ports, nil
 }
