@@ -16,12 +16,22 @@ const (
 	KeepAlways
 )
 
+// SegmentID is one segment. A number alone is not enough: a log that was begun anew gives numbers out again.
+type SegmentID struct {
+	Stream   string
+	Sequence uint64
+	Created  int64 // Unix nanoseconds; a rewrite keeps it
+}
+
+// ID names the segment.
+func (s *Sealed) ID() SegmentID { return SegmentID{s.Stream, s.Sequence, s.Created.UnixNano()} }
+
 // kept is what has to be kept of f. It is asked for sealed segments only.
 func (s *Spool) kept(f *segmentFile) Keep {
 	if s.keep == nil {
 		return KeepNot
 	}
-	return s.keep(f.st.name, f.seq)
+	return s.keep(SegmentID{f.st.name, f.seq, f.created})
 }
 
 // mayAge tells whether retention by age may remove f, mayShrink whether a size limit may.

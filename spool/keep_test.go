@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	bolt "go.etcd.io/bbolt"
+
 	"github.com/forebay-gateway/forebay/gateway/unit"
 )
 
@@ -14,7 +16,7 @@ func keepSpool(t *testing.T, keep *atomic.Int32, edit func(*Config)) (*Spool, *f
 	if edit != nil {
 		edit(&cfg)
 	}
-	s := mustOpen(t, cfg, Options{Now: clock.now, Keep: func(string, uint64) Keep { return Keep(keep.Load()) }})
+	s := mustOpen(t, cfg, Options{Now: clock.now, Keep: func(SegmentID) Keep { return Keep(keep.Load()) }})
 	for i := range 5 {
 		putMany(t, s, i*100, (i+1)*100)
 		rollAll(t, s)
@@ -60,5 +62,36 @@ func TestSizeLimitTakesWhatIsNotStoredByPolicyOnly(t *testing.T) {
 	}
 	if n := s.Stats().Streams[0].Dropped[GapNotStored]; n != 500 {
 		t.Errorf("%d records counted, want 500", n)
+	}
+}
+
+// What is stored elsewhere goes by the numbers of segments: they go on although no segment is left, and after a restart.
+func TestNumbersOfSegmentsAreNotGivenOutAgain(t *testing.T) {
+	clock := newFakeClock()
+	cfg := smallConfig(t.TempDir(), oneStream(func(sc *StreamConfig) { sc.Retention = unit.Duration(time.Hour) }))
+	seen := map[uint64]bool{}
+	for i := range 4 {
+		s := mustOpen(t, cfg, Options{Now: clock.now})
+		for j := range 2 {
+			putMany(t, s, (2*i+j)*10, (2*i+j+1)*10)
+			rollAll(t, s)
+		}
+		list, err := s.Sealed(DefaultStream)
+		if err != nil || len(list) != 2 {
+			t.Fatalf("%d segments: %v", len(list), err)
+		}
+		for _, se := range list {
+			if seen[se.Sequence] {
+				t.Errorf("number %d comes again", se.Sequence)
+			}
+			seen[se.Sequence] = true
+		}
+		clock.advance(2 * time.Hour)
+		settle(t, s)
+		kept := 0
+		if err := s.meta.view(func(tx *bolt.Tx) error { kept = tx.Bucket(bucketSegments).Stats().KeyN; return nil }); err != nil || kept != 1 {
+			t.Errorf("the catalog keeps %d numbers of removed segments, want 1: %v", kept, err)
+		}
+		mustClose(t, s)
 	}
 }

@@ -1,7 +1,9 @@
 package spool
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -386,10 +388,38 @@ func (s *Spool) tombstone(f *segmentFile) error {
 	})
 }
 
+// uncatalogue forgets a removed segment, but for the highest number of its stream: that one stays, as removed, until there is a higher
+// one. Else a start that finds no segment would give numbers out again, and what is stored elsewhere goes by them.
 func (s *Spool) uncatalogue(f *segmentFile) {
+	highest := f.seq+1 == f.st.nextSeq()
 	if err := s.meta.update(func(tx *bolt.Tx) error {
-		return tx.Bucket(bucketSegments).Delete(segmentKey(f.st.name, f.seq))
+		b := tx.Bucket(bucketSegments)
+		if !highest {
+			if err := b.Delete(segmentKey(f.st.name, f.seq)); err != nil {
+				return err
+			}
+		}
+		return forgetRemoved(b, f.st.name, f.seq)
 	}); err != nil && s.throttle.allow(s.clock.now()) {
 		s.log.Warn("catalog keeps a removed segment until the next start", "path", f.path, "err", err)
 	}
+}
+
+// forgetRemoved deletes the numbers below seq that stayed although their segments are removed.
+func forgetRemoved(b *bolt.Bucket, stream string, seq uint64) error {
+	prefix := append([]byte(stream), 0)
+	var old [][]byte
+	c := b.Cursor()
+	for k, v := c.Seek(prefix); k != nil && bytes.HasPrefix(k, prefix) && bytes.Compare(k, segmentKey(stream, seq)) < 0; k, v = c.Next() {
+		var rec segmentRecord
+		if json.Unmarshal(v, &rec) == nil && rec.Removed {
+			old = append(old, bytes.Clone(k))
+		}
+	}
+	for _, k := range old {
+		if err := b.Delete(k); err != nil {
+			return err
+		}
+	}
+	return nil
 }

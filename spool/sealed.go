@@ -177,3 +177,12 @@ func (s *Spool) tellSealed() {
 		fn()
 	}
 }
+
+// StreamSize is how much of the disk a stream's segments take, and its own max_size; 0 when it has none.
+func (s *Spool) StreamSize(stream string) (used, limit int64) {
+	st := s.byName[stream]
+	if st == nil {
+		return 0, 0
+	}
+	return st.bytes.Load(), int64(st.cfg.MaxSize)
+}

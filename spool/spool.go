@@ -28,7 +28,7 @@ type Options struct {
 
 	// Keep is asked before retention removes a sealed segment that everybody has had, because it may not be stored elsewhere yet; nil
 	// keeps none. It must not block, nor call the spool.
-	Keep func(stream string, seq uint64) Keep
+	Keep func(SegmentID) Keep
 }
 
 func (o Options) withDefaults() Options {
@@ -73,7 +73,7 @@ type Spool struct {
 	fs      vfs.FS
 	clock   *clock
 	metrics *metrics
-	keep    func(stream string, seq uint64) Keep
+	keep    func(SegmentID) Keep
 	codec   segment.Codec
 	keys    *crypt.Keyring
 

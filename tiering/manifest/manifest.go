@@ -39,6 +39,9 @@ type Manifest struct {
 	Written    time.Time `json:"written"`
 	Floor      uint64    `json:"floor"`    // segments below were removed by cold retention: they are not stored again
 	Segments   []Segment `json:"segments"` // ascending by sequence
+
+	// FloorCreated is when the last of the removed ones was begun: a newer segment below the floor is one of another log.
+	FloorCreated time.Time `json:"floor_created,omitzero"`
 }
 
 // Segment is one segment in the store.
@@ -96,9 +99,9 @@ func (s *Segment) Partition(p int) (Partition, bool) {
 	return Partition{}, false
 }
 
-// SameOffsets tells whether both hold the same offsets: the same segment, though one may have been rewritten.
-func (s *Segment) SameOffsets(o *Segment) bool {
-	return slices.EqualFunc(s.Partitions, o.Partitions, func(a, b Partition) bool {
+// Same tells whether both are the same segment, though one may have been rewritten without expired records.
+func (s *Segment) Same(o *Segment) bool {
+	return s.Created.Equal(o.Created) && slices.EqualFunc(s.Partitions, o.Partitions, func(a, b Partition) bool {
 		return a.Partition == b.Partition && a.First == b.First && a.Next == b.Next
 	})
 }
@@ -135,12 +138,12 @@ func (m *Manifest) With(more ...Segment) *Manifest {
 	return &n
 }
 
-// WithoutBelow is the manifest without the segments below floor.
-func (m *Manifest) WithoutBelow(floor uint64) *Manifest {
-	n := *m
-	n.Floor = max(m.Floor, floor)
-	n.Segments = slices.DeleteFunc(slices.Clone(m.Segments), func(s Segment) bool { return s.Sequence < n.Floor })
-	return &n
+// WithoutFirst is the manifest without its first n segments.
+func (m *Manifest) WithoutFirst(n int) *Manifest {
+	w := *m
+	w.Floor, w.FloorCreated = m.Segments[n-1].Sequence+1, m.Segments[n-1].Created
+	w.Segments = slices.Clone(m.Segments[n:])
+	return &w
 }
 
 // Bytes is the size of all segments.

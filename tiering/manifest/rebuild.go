@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/forebay-gateway/forebay/tiering/store"
 )
@@ -21,7 +22,8 @@ type found struct {
 // RebuildOptions say what Rebuild cannot know.
 type RebuildOptions struct {
 	// Floor is the highest that is known: what is below was removed on purpose.
-	Floor uint64
+	Floor        uint64
+	FloorCreated time.Time
 
 	// Open makes the entry of a segment from its parts, fetched and verified; nil leaves segments without an entry out. Their upload was
 	// not finished, or their entry is lost.
@@ -38,7 +40,7 @@ func Rebuild(ctx context.Context, s store.Store, stream string, o RebuildOptions
 	if err != nil {
 		return nil, err
 	}
-	m := &Manifest{Version: Version, Stream: stream, Floor: o.Floor}
+	m := &Manifest{Version: Version, Stream: stream, Floor: o.Floor, FloorCreated: o.FloorCreated}
 	if list, err := generations(ctx, s, stream); err != nil {
 		return nil, err
 	} else if len(list) > 0 {

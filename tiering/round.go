@@ -1,0 +1,292 @@
+package tiering
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/forebay-gateway/forebay/spool"
+	"github.com/forebay-gateway/forebay/tiering/manifest"
+	"github.com/forebay-gateway/forebay/tiering/store"
+)
+
+// Round does once what Run repeats: claim the prefix, read the manifests, store what is due, remove what may go. Its error is one of
+// the store, and the next round tries again; what is wrong with one stream does not hold the others.
+func (t *Tier) Round(ctx context.Context) error {
+	if err := t.claim(ctx); err != nil {
+		for _, st := range t.streams {
+			t.count(st)
+		}
+		return err
+	}
+	var errs []error
+	for _, st := range t.streams {
+		err := t.roundOf(ctx, st)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		switch label, hint := reason(err); label {
+		case "conflict", "damaged", "unsupported": // of this stream, and it does not pass
+			if st.fail(err, t.now()) {
+				t.log.Error("stream cannot be stored", "stream", st.name, "err", err, "hint", hint)
+			}
+			t.metrics.errors.WithLabelValues(label).Inc()
+		case "changed":
+			t.Kick()
+		default:
+			st.fail(nil, t.now())
+			errs = append(errs, err)
+		}
+	}
+	t.growth.note(t)
+	return errors.Join(errs...)
+}
+
+// claim makes sure that the prefix is ours, at the start and from time to time.
+func (t *Tier) claim(ctx context.Context) error {
+	if !t.claimed.IsZero() && time.Since(t.claimed) < claimEvery {
+		return nil
+	}
+	if err := manifest.Claim(ctx, t.store, t.owner); err != nil {
+		if errors.Is(err, manifest.ErrOwned) {
+			for _, st := range t.streams {
+				st.loaded = false
+			}
+		}
+		t.claimed = time.Time{}
+		return fmt.Errorf("owner marker: %w", err)
+	}
+	t.claimed = time.Now()
+	return nil
+}
+
+func (t *Tier) count(st *tiered) []spool.Sealed {
+	list, err := t.spool.Sealed(st.name)
+	if err != nil {
+		return nil
+	}
+	return st.look(list)
+}
+
+func (t *Tier) roundOf(ctx context.Context, st *tiered) error {
+	defer t.count(st)
+	if !st.loaded {
+		if err := t.load(ctx, st); err != nil {
+			return err
+		}
+	}
+	if err := t.uploads(ctx, st); err != nil {
+		return err
+	}
+	if err := t.parquets(ctx, st); err != nil {
+		return err
+	}
+	if err := t.removeLocal(ctx, st); err != nil {
+		return err
+	}
+	return t.retain(ctx, st)
+}
+
+const (
+	saveEvery = 10 * time.Second // the manifest is written at least this often while segments go up
+	saveCount = 16
+)
+
+// uploads stores what is due, oldest first. The manifest is written for a few at a time: a crash in between finds them by their
+// entries.
+func (t *Tier) uploads(ctx context.Context, st *tiered) error {
+	missing := t.due(st, t.count(st))
+	var done []manifest.Segment
+	began := time.Now()
+	save := func() error {
+		if len(done) == 0 {
+			return nil
+		}
+		err := t.save(ctx, st, st.m.Load().With(done...))
+		if err == nil {
+			st.uploaded.Add(uint64(len(done)))
+			for i := range done {
+				st.uploadedBytes.Add(uint64(done[i].Bytes))
+				t.log.Info("segment stored", "stream", st.name, "segment", done[i].Sequence, "bytes", done[i].Bytes)
+			}
+		}
+		done, began = nil, time.Now()
+		return err
+	}
+	for _, se := range missing {
+		if t.pausedNow() {
+			break
+		}
+		seg, err := t.uploadOne(ctx, st, se)
+		if errors.Is(err, spool.ErrChanged) || errors.Is(err, spool.ErrUnknownSegment) {
+			continue
+		}
+		if err != nil {
+			return errors.Join(err, save())
+		}
+		done = append(done, *seg)
+		if len(done) >= saveCount || time.Since(began) > saveEvery {
+			if err := save(); err != nil {
+				return err
+			}
+		}
+	}
+	return save()
+}
+
+func (t *Tier) uploadOne(ctx context.Context, st *tiered, se spool.Sealed) (*manifest.Segment, error) {
+	f, err := t.spool.SealedFile(st.name, se.Sequence)
+	if err != nil {
+		return nil, err
+	}
+	parts := time.Duration(1 + se.Bytes/int64(t.cfg.PartSize))
+	limit := callMax * parts
+	if t.cfg.Bandwidth > 0 {
+		limit += time.Duration(float64(3*se.Bytes) / float64(t.cfg.Bandwidth) * float64(time.Second))
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return t.uploader.upload(ctx, f)
+}
+
+// pausedNow tells whether now is one of the configured times.
+func (t *Tier) pausedNow() bool {
+	paused := false
+	for _, p := range t.pauses {
+		paused = paused || p.has(t.now().Local())
+	}
+	if paused != t.paused.Swap(paused) {
+		t.log.Info("uploads are paused by configuration", "paused", paused)
+	}
+	return paused
+}
+
+// due is what of the missing segments has to go up now.
+func (t *Tier) due(st *tiered, missing []spool.Sealed) []spool.Sealed {
+	c := st.cfg
+	if len(missing) == 0 || c.UploadAfter == 0 && c.UploadCount == 0 && c.UploadWatermark == 0 {
+		return missing
+	}
+	if c.UploadCount > 0 && len(missing) >= c.UploadCount || c.UploadWatermark > 0 && t.watermark(st.name) >= float64(c.UploadWatermark) {
+		return missing
+	}
+	var due []spool.Sealed
+	for _, se := range missing {
+		if c.UploadAfter > 0 && t.now().Sub(se.SealedAt) >= c.UploadAfter.Std() {
+			due = append(due, se)
+		}
+	}
+	return due
+}
+
+// watermark is how full the spool or the stream is, in percent of what it may have.
+func (t *Tier) watermark(stream string) float64 {
+	stats := t.spool.Stats()
+	full := 100 * float64(stats.BytesOnDisk) / float64(max(stats.MaxSize, 1))
+	if used, limit := t.spool.StreamSize(stream); limit > 0 {
+		full = max(full, 100*float64(used)/float64(limit))
+	}
+	return full
+}
+
+// removeLocal removes local copies that are old enough. The store is asked once more for each: what somebody took away there must not
+// cost the last copy.
+func (t *Tier) removeLocal(ctx context.Context, st *tiered) error {
+	if st.cfg.KeepLocal == 0 {
+		return nil
+	}
+	for {
+		list, err := t.spool.Sealed(st.name)
+		if err != nil || len(list) == 0 {
+			return err
+		}
+		se := list[0]
+		seg, stored := st.m.Load().Find(se.Sequence)
+		if !stored || seg.Created.UnixNano() != se.ID().Created || !se.Oldest || !se.Delivered || t.now().Sub(later(se.MaxTime, se.Created)) < st.cfg.KeepLocal.Std() {
+			return nil
+		}
+		if err := t.present(ctx, seg); err != nil {
+			return err
+		}
+		gone, err := t.spool.RemoveSealed(ctx, st.name, se.Sequence)
+		if err != nil || !gone {
+			return err
+		}
+		st.removedLocal.Add(1)
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// present asks the store whether all of a segment is there.
+func (t *Tier) present(ctx context.Context, seg *manifest.Segment) error {
+	left := seg.Bytes
+	for part := range seg.Parts() {
+		want := min(left, seg.PartSize)
+		o, err := t.store.Stat(ctx, manifest.PartKey(seg.Stream, seg.Sequence, part))
+		if errors.Is(err, store.ErrNotExist) || err == nil && o.Size != want {
+			return fmt.Errorf("segment %d of %s is stored, and part %d is not what it was: %w", seg.Sequence, seg.Stream, part, errors.Join(ErrDamaged, err))
+		}
+		if err != nil {
+			return err
+		}
+		left -= want
+	}
+	return nil
+}
+
+// retain removes from the store what its retention does not keep: first the manifest says so, then the objects go. What a crash
+// leaves is swept once after a start.
+func (t *Tier) retain(ctx context.Context, st *tiered) error {
+	m := st.m.Load()
+	if !st.swept {
+		keys, err := manifest.Garbage(ctx, t.store, m)
+		if err != nil {
+			return err
+		}
+		for _, key := range keys {
+			if err := t.store.Delete(ctx, key); err != nil {
+				return err
+			}
+		}
+		st.swept = true
+	}
+	n := t.outdated(st, m)
+	if n == 0 {
+		return nil
+	}
+	gone := m.Segments[:n]
+	if err := t.save(ctx, st, m.WithoutFirst(n)); err != nil {
+		return err
+	}
+	for i := range gone {
+		if err := manifest.DeleteSegment(ctx, t.store, &gone[i]); err != nil {
+			st.swept = false
+			return err
+		}
+		st.removedCold.Add(1)
+		t.log.Info("segment removed from the store", "stream", st.name, "segment", gone[i].Sequence, "bytes", gone[i].Bytes)
+	}
+	return nil
+}
+
+// outdated is how many of the oldest segments have to go.
+func (t *Tier) outdated(st *tiered, m *manifest.Manifest) (n int) {
+	bytes := m.Bytes()
+	for n < len(m.Segments) {
+		seg := &m.Segments[n]
+		old := st.cfg.Retention > 0 && t.now().Sub(later(seg.MaxTime, seg.Created)) >= st.cfg.Retention.Std()
+		if !old && (st.cfg.MaxSize == 0 || bytes <= int64(st.cfg.MaxSize)) {
+			break
+		}
+		bytes -= seg.Bytes
+		n++
+	}
+	return n
+}
