@@ -1,22 +1,23 @@
 package spool
 
-import (
-	"sync/atomic"
-	"time"
-)
+import "time"
 
 // clock is the wall clock at start and the monotonic clock from there. A step of the wall clock does not reach it, so
 // that it can neither expire everything nor keep it for ever; it is only noticed.
 type clock struct {
 	source func() time.Time
+	system bool          // source is the system's clock, of which the monotonic half is read alone where that is enough
 	start  time.Time     // as source gave it, with its monotonic reading
 	ahead  time.Duration // added when the wall clock was behind what the spool had seen before
-	step   atomic.Int64  // how far the wall clock is from where it would be without steps, in nanoseconds
 }
 
-// newClock starts a clock that is not before seen, the latest time of an earlier run.
+// newClock starts a clock that is not before seen, the latest time of an earlier run. source nil is the system's clock.
 func newClock(source func() time.Time, seen int64) *clock {
-	c := &clock{source: source, start: source()}
+	c := &clock{source: source, system: source == nil}
+	if c.system {
+		c.source = time.Now
+	}
+	c.start = c.source()
 	if behind := seen - c.start.UnixNano(); behind > 0 {
 		c.ahead = time.Duration(behind)
 	}
@@ -25,8 +26,17 @@ func newClock(source func() time.Time, seen int64) *clock {
 
 // now is the spool's time as Unix time in nanoseconds.
 func (c *clock) now() int64 {
-	t := c.source()
-	elapsed := t.Sub(c.start) // by the monotonic readings when both have one
-	c.step.Store(int64(t.Round(0).Sub(c.start.Round(0)) - elapsed))
+	var elapsed time.Duration
+	if c.system {
+		elapsed = time.Since(c.start)
+	} else {
+		elapsed = c.source().Sub(c.start) // by the monotonic readings when both have one
+	}
 	return c.start.UnixNano() + int64(c.ahead) + int64(elapsed)
+}
+
+// step is how far the wall clock is from where it would be had nobody set it.
+func (c *clock) step() time.Duration {
+	t := c.source()
+	return t.Round(0).Sub(c.start.Round(0)) - t.Sub(c.start)
 }

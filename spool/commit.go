@@ -38,14 +38,14 @@ func (s *Spool) commitLoop() {
 	}
 }
 
-// gather lets those whom the last group has released go first, as long as more of them come. Else the next group would be
-// the few that were quickest: a thousand publishers that each wait for their acknowledgement made groups of a hundred. It
-// waits for nobody: where nothing else can run it is over at once.
+// gather lets those whom the last group has released go first, as long as more of them come, up to half: the others come
+// during the sync. Else the next group would be the few that were quickest: a thousand publishers that each wait for their
+// acknowledgement made groups of a hundred. It waits for nobody: where nothing else can run it is over at once.
 func (s *Spool) gather(released int) {
 	for before := -1; ; {
 		runtime.Gosched()
 		n := s.waitingEntries()
-		if n <= before || n >= released {
+		if n <= before || 2*n >= released {
 			return
 		}
 		before = n
@@ -206,6 +206,7 @@ func (s *Spool) publish(g *group, lsn uint64) {
 	for _, sec := range g.sections[:g.lastUse] {
 		sec.p.st.appended.Add(uint64(len(sec.recs)))
 		if t.publish(sec.p, sec.recs, sec.cost, sec.minExpiry) {
+			sec.room = min(len(sec.recs)+len(sec.recs)/8, maxSpareRecords)
 			sec.recs = nil
 		}
 	}

@@ -24,6 +24,7 @@ type section struct {
 	p         *partition
 	body      []byte
 	recs      []Record // copies; published to the tail as they are
+	room      int      // records that the last group had here, when the tail has kept their memory
 	cost      int64
 	minExpiry int64
 	base      Offset // set by the committer
@@ -61,6 +62,9 @@ func (g *group) sectionFor(p *partition) *section {
 func (g *group) add(p *partition, r *Record, w weight, done Completion) {
 	s := g.sectionFor(p)
 	s.body = appendRecord(s.body, r, 0)
+	if s.recs == nil {
+		s.recs = make([]Record, 0, s.room)
+	}
 	s.recs = append(s.recs, *r)
 	s.cost += w.cost
 	s.minExpiry = minNonZero(s.minExpiry, r.ExpiresAt)
@@ -106,6 +110,8 @@ func (g *group) appendPayload(b []byte) []byte {
 	}
 	return b
 }
+
+const maxSpareRecords = 4096 // what a section makes room for at once
 
 const maxSpareBody = 1 << 20 // a buffer that one huge record grew is not kept for ever
 

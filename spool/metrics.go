@@ -158,7 +158,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(c.tail, float64(st.TailBytes))
 	gauge(c.unapplied, float64(st.UnappliedBytes))
 	counter(c.quarantined, uint64(st.Quarantined))
-	gauge(c.clockStep, time.Duration(c.s.clock.step.Load()).Seconds())
+	gauge(c.clockStep, c.s.clock.step().Seconds())
 	for _, s := range st.Streams {
 		gauge(c.bytes, float64(s.Bytes), s.Name)
 		gauge(c.segments, float64(s.Segments), s.Name)

@@ -192,7 +192,7 @@ func (t *throttle) allow(now int64) bool {
 }
 
 func (s *Spool) noticeClockStep() {
-	step := time.Duration(s.clock.step.Load())
+	step := s.clock.step()
 	noticed := time.Duration(s.clockStep.Load())
 	if d := step - noticed; d > clockStepMin || d < -clockStepMin {
 		s.clockStep.Store(int64(step))

@@ -41,9 +41,6 @@ func (o Options) withDefaults() Options {
 	if o.FS == nil {
 		o.FS = vfs.OS
 	}
-	if o.Now == nil {
-		o.Now = time.Now
-	}
 	return o
 }
 
