@@ -102,9 +102,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 // Reload reads again what may change while the gateway runs: the files of mqtt.auth, certificates, keys, CAs and revocation
 // lists. Before everything has started there is nothing to do. What has a fault stays as it was.
 func (g *Gateway) Reload() {
-	g.mu.Lock()
-	front := g.mqtt
-	g.mu.Unlock()
+	front := g.front()
 	if front == nil {
 		return
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/forebay-gateway/forebay/gateway/admin"
 	"github.com/forebay-gateway/forebay/gateway/api"
 	"github.com/forebay-gateway/forebay/mqtt"
+	"github.com/forebay-gateway/forebay/mqtt/audit"
 	"github.com/forebay-gateway/forebay/spool"
 )
 
@@ -36,7 +37,14 @@ func (g *Gateway) adminPart(log *slog.Logger) part {
 				return err
 			}
 			server = admin.New(g.cfg.Admin, admin.Options{
-				Logger: log, Gatherer: g.reg, Health: g.Health, API: api.New(api.Options{Token: token, Spool: g.inspector, Bridge: g.routes}),
+				Logger: log, Gatherer: g.reg, Health: g.Health, API: api.New(api.Options{
+					Token: token, Spool: g.inspector, Bridge: g.routes, Front: g.front,
+					Audit: func(e audit.Event) {
+						if f := g.front(); f != nil {
+							f.Audit(e)
+						}
+					},
+				}),
 			})
 			g.put(func() { g.admin = server })
 			return server.Listen()
@@ -71,6 +79,13 @@ func (g *Gateway) routes() *bridge.Bridge {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.bridge
+}
+
+// front is the MQTT front for those who change something about it.
+func (g *Gateway) front() *mqtt.Server {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.mqtt
 }
 
 func (g *Gateway) spoolPart(log *slog.Logger) part {

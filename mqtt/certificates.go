@@ -9,11 +9,17 @@ import (
 	"time"
 )
 
+// ErrReload means that files have a fault and the old content stays in force.
+var ErrReload = errors.New("not used, the old content stays in force")
+
 // Reload reads again what may change while clients are connected: the files of mqtt.auth, and the certificates, keys, CAs and
 // revocation lists of the listeners. What has a fault is not used, and the error says why; the old content stays in force.
 func (srv *Server) Reload() error {
 	_, err := srv.reloadCertificates()
-	return errors.Join(srv.ReloadAuth(), err)
+	if err := errors.Join(srv.ReloadAuth(), err); err != nil {
+		return fmt.Errorf("%w: %w", ErrReload, err)
+	}
+	return nil
 }
 
 // reloadCertificates looks at the files of all listeners. Handshakes from now on go by them. Open connections stay, but for those

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/forebay-gateway/forebay/bridge"
+	"github.com/forebay-gateway/forebay/mqtt"
+	"github.com/forebay-gateway/forebay/mqtt/audit"
 	"github.com/forebay-gateway/forebay/spool"
 )
 
@@ -21,6 +23,8 @@ type Options struct {
 	Token  string                 // what Authorization: Bearer must carry; without one nobody is answered
 	Spool  func() spool.Inspector // nil while there is none
 	Bridge func() *bridge.Bridge  // nil while there is none
+	Front  func() *mqtt.Server    // nil while there is none
+	Audit  func(audit.Event)      // of requests that change something; nil records none
 }
 
 const (
@@ -60,7 +64,9 @@ func New(o Options) http.Handler {
 	mux.HandleFunc("GET /api/v1/spool/records", s.records)
 	s.deadLetters(mux)
 	s.routes(mux)
-	return mux
+	s.bans(mux)
+	s.reload(mux)
+	return s.audited(mux)
 }
 
 // verifier is an Inspector that can verify a segment in use.
@@ -184,7 +190,7 @@ var errQuery = errors.New("query")
 
 func statusOf(err error) int {
 	switch {
-	case errors.Is(err, errQuery), errors.Is(err, spool.ErrInvalid):
+	case errors.Is(err, errQuery), errors.Is(err, spool.ErrInvalid), errors.Is(err, mqtt.ErrReload):
 		return http.StatusBadRequest
 	case errors.Is(err, spool.ErrUnknownStream), errors.Is(err, spool.ErrUnknownSegment),
 		errors.Is(err, bridge.ErrNoDeadLetters), errors.Is(err, bridge.ErrUnknownDeadLetter), errors.Is(err, bridge.ErrUnknownRoute):

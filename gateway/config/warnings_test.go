@@ -27,7 +27,7 @@ func TestWarningsNameWhatIsSeldomMeant(t *testing.T) {
 	f("", "bridge.routes: is empty")
 	f(routes+"mqtt: {listeners: []}", "mqtt.listeners: is empty")
 	f(routes+"spool: {max_size: 1GiB}", "spool.max_size: retained messages and sessions")
-	f(routes+"spool: {max_size: 1GiB}\nmqtt: {max_retained_size: 64MiB, max_sessions_size: 64MiB}")
+	f(routes + "spool: {max_size: 1GiB}\nmqtt: {max_retained_size: 64MiB, max_sessions_size: 64MiB}")
 	f(routes+"mqtt: {listeners: [{name: a, type: tcp, address: '0.0.0.0:1883'}, {name: b, type: tcp, address: 'localhost:1'}, {name: c, type: tcp, address: ':2'}]}",
 		"mqtt.listeners[0].address: other machines reach 0.0.0.0:1883", "mqtt.listeners[2].address")
 	f(routes+"spool: {streams: [{name: a, filters: ['x/#']}, {name: b, filters: ['x/+/y', 'z']}]}", `spool.streams[1].filters[0]: "x/+/y" gets nothing: spool.streams[0].filters[0] ("x/#")`)

@@ -12,8 +12,8 @@ import (
 type Ban struct {
 	Client  string       `json:"client,omitempty"` // glob
 	User    string       `json:"user,omitempty"`   // glob
-	Address netip.Prefix `json:"address"`
-	Until   time.Time    `json:"until"` // zero is for ever
+	Address netip.Prefix `json:"address,omitzero"`
+	Until   time.Time    `json:"until,omitzero"` // zero is for ever
 	Reason  string       `json:"reason,omitempty"`
 
 	// Automatic bans are for failures. They keep out who comes, and end no connection: others may be behind the same address.
