@@ -71,7 +71,7 @@ type SegmentConfig struct {
 	// this much longer than it has to.
 	MaxAge unit.Duration `yaml:"max_age"`
 
-	// Compression of records: zstd (small), s2 (fast) or none.
+	// Compression of records: zstd (small; s2 instead while more than 64 MB a second come), s2 (fast) or none.
 	Codec string `yaml:"codec"`
 }
 
