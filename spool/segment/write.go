@@ -14,7 +14,7 @@ import (
 // a leaf of fewer than 5 keys: big plain values would be copied by each of the next 3 to 5 transactions.
 const nestedFrom = 2 << 10
 
-// SetCodec changes the codec for later calls of Write (s2 while the materialiser lags).
+// SetCodec changes the codec for later calls of Write (s2 while much comes, or the materialiser lags).
 func (s *Segment) SetCodec(c Codec) { s.codec.Store(uint32(c)) }
 
 // Write stores the batches and the applied position in one transaction; when it returns nil they are synced. Batches of
