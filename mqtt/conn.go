@@ -75,7 +75,7 @@ type conn struct {
 
 func (srv *Server) newConn(lst *listener, nc net.Conn, cancel context.CancelFunc) *conn {
 	c := &conn{srv: srv, lst: lst, nc: nc, cancel: cancel}
-	c.out = output{c: nc, on: c, timeout: srv.cfg.WriteTimeout.Std(), shared: &srv.output}
+	c.out = output{c: nc, on: c, timeout: srv.cfg.WriteTimeout.Std(), shared: &srv.output, raw: rawConn(nc)}
 	c.in = counted{r: nc, count: srv.metrics.bytesIn}
 	c.pacing = lst.newPacing()
 	c.dec = wire.NewDecoder(&c.in, wire.Limits{

@@ -154,11 +154,11 @@ func (d *distributor) offer(recs []spool.Record, next spool.Offset) {
 	d.lane.pos.Store(uint64(next))
 	d.lane.mu.Unlock()
 
-	for i, c := range d.dirty {
+	for _, c := range d.dirty {
 		c.marked.Store(false)
-		c.out.wake()
-		d.dirty[i] = nil
 	}
+	flushAll(d.dirty)
+	clear(d.dirty)
 	d.dirty = d.dirty[:0]
 }
 

@@ -4,6 +4,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/forebay-gateway/forebay/mqtt/wire"
@@ -13,6 +14,7 @@ import (
 // lives while there is something to write, is the only one that writes to the socket.
 type output struct {
 	c       net.Conn
+	raw     syscall.RawConn // of c, when its bytes go to the network as they are; nil otherwise
 	on      outputOwner
 	timeout time.Duration // in which the peer has to take a chunk
 	shared  *outputMemory // of all connections
@@ -20,12 +22,13 @@ type output struct {
 	mu       sync.Mutex
 	cond     *sync.Cond // made by waitRoom: the reader waits for the flusher; nil while nobody waited
 	buf      []byte
-	count    int  // packets in buf
-	writing  int  // bytes that the flusher has taken and not written
-	flushing bool // a flusher runs
-	closing  bool // close the connection when everything is written
-	closed   bool // nothing is taken any more
-	starved  bool // a delivery found no room: tell the owner when there is some
+	box      *[]byte // what buf was borrowed in
+	count    int     // packets in buf
+	writing  int     // bytes that the flusher has taken and not written
+	flushing bool    // a flusher runs
+	closing  bool    // close the connection when everything is written
+	closed   bool    // nothing is taken any more
+	starved  bool    // a delivery found no room: tell the owner when there is some
 }
 
 // outputMemory is what waits for all connections together.
@@ -53,7 +56,8 @@ func (o *output) sizeLocked() int { return len(o.buf) + o.writing }
 
 func (o *output) growLocked() {
 	if o.buf == nil {
-		o.buf = (*bufPool.Get().(*[]byte))[:0]
+		o.box = bufPool.Get().(*[]byte)
+		o.buf = (*o.box)[:0]
 	}
 }
 
@@ -123,56 +127,54 @@ func (o *output) control(fn func(b []byte) []byte) {
 // wake starts the flusher when there is something to write and none runs.
 func (o *output) wake() {
 	o.mu.Lock()
-	start := !o.flushing && !o.closed && (len(o.buf) > 0 || o.closing)
-	if start {
-		o.flushing = true
-	}
+	start := o.startLocked()
 	o.mu.Unlock()
 	if start {
-		go o.flush()
+		go o.flush(chunk{})
 	}
 }
 
-func (o *output) flush() {
-	for {
-		o.mu.Lock()
-		if len(o.buf) == 0 || o.closed {
-			o.flushing = false
-			closed, closing := o.closed, o.closing
-			o.closed = closed || closing
-			o.freeLocked()
-			o.mu.Unlock()
-			switch {
-			case closed:
-				o.c.Close()
-			case closing:
-				// The reader closes the connection when the client has seen the end, or not at all.
-				o.end()
-			}
-			return
-		}
-		b := o.buf
-		o.buf = nil
-		count := o.count
-		o.count = 0
-		o.writing = len(b)
-		o.mu.Unlock()
+// startLocked reports whether the caller has become the flusher.
+func (o *output) startLocked() bool {
+	start := !o.flushing && !o.closed && (len(o.buf) > 0 || o.closing)
+	o.flushing = o.flushing || start
+	return start
+}
 
-		o.on.packets(count)
-		size := int64(len(b))
-		err := o.write(b)
-		o.shared.bytes.Add(-size)
-		if cap(b) <= keptBuf {
-			b = b[:0]
-			bufPool.Put(&b)
+// chunk is what the flusher has taken.
+type chunk struct {
+	b    []byte
+	box  *[]byte
+	done int // bytes of b that are written
+}
+
+func (o *output) takeLocked() (ch chunk, packets int) {
+	ch, packets = chunk{b: o.buf, box: o.box}, o.count
+	o.buf, o.box, o.count = nil, nil, 0
+	o.writing = len(ch.b)
+	return ch, packets
+}
+
+// flush is the flusher. It begins with what another has taken and not written, if anything.
+func (o *output) flush(ch chunk) {
+	for {
+		if ch.b == nil {
+			o.mu.Lock()
+			if len(o.buf) == 0 || o.closed {
+				o.stopLocked()
+				return
+			}
+			var count int
+			ch, count = o.takeLocked()
+			o.mu.Unlock()
+			o.on.packets(count)
 		}
+		err := o.write(ch.b[ch.done:])
+		o.shared.bytes.Add(-int64(len(ch.b)))
+		ch.release()
+		ch = chunk{}
 		o.mu.Lock()
-		o.writing = 0
-		hungry := o.starved
-		o.starved = false
-		if o.cond != nil {
-			o.cond.Broadcast()
-		}
+		hungry := o.wroteLocked()
 		o.mu.Unlock()
 		if err != nil {
 			o.abort()
@@ -182,6 +184,80 @@ func (o *output) flush() {
 		if hungry {
 			o.on.hasRoom()
 		}
+	}
+}
+
+// stopLocked ends the flusher, and the connection when that is wanted. It unlocks.
+func (o *output) stopLocked() {
+	o.flushing = false
+	closed, closing := o.closed, o.closing
+	o.closed = closed || closing
+	o.freeLocked()
+	o.mu.Unlock()
+	switch {
+	case closed:
+		o.c.Close()
+	case closing:
+		// The reader closes the connection when the client has seen the end, or not at all.
+		o.end()
+	}
+}
+
+// wroteLocked notes that what was taken is written. It reports whether a delivery waits for room.
+func (o *output) wroteLocked() (hungry bool) {
+	o.writing = 0
+	hungry = o.starved
+	o.starved = false
+	if o.cond != nil {
+		o.cond.Broadcast()
+	}
+	return hungry
+}
+
+func (ch chunk) release() {
+	if cap(ch.b) <= keptBuf {
+		*ch.box = ch.b[:0]
+		bufPool.Put(ch.box)
+	}
+}
+
+// writeNow writes what waits without a goroutine, as far as the network takes it at once: the rest, and all that needs more
+// than a write, is left to the flusher. It does not block.
+func (o *output) writeNow(w *directWriter) {
+	o.mu.Lock()
+	if !o.startLocked() {
+		o.mu.Unlock()
+		return
+	}
+	if o.raw == nil || o.closing || len(o.buf) > writeChunk {
+		o.mu.Unlock()
+		go o.flush(chunk{})
+		return
+	}
+	ch, count := o.takeLocked()
+	o.mu.Unlock()
+
+	// A write deadline that an earlier flusher has left, and which is over, is an error here: the flusher sets its own.
+	ch.done = w.write(o.raw, ch.b)
+	o.on.packets(count)
+	o.on.written(ch.done)
+	if ch.done < len(ch.b) {
+		go o.flush(ch)
+		return
+	}
+	o.shared.bytes.Add(-int64(len(ch.b)))
+	ch.release()
+	o.mu.Lock()
+	hungry := o.wroteLocked()
+	if len(o.buf) == 0 && !o.closing && !o.closed {
+		o.flushing = false
+		o.mu.Unlock()
+	} else {
+		o.mu.Unlock()
+		go o.flush(chunk{})
+	}
+	if hungry {
+		o.on.hasRoom()
 	}
 }
 
@@ -217,11 +293,10 @@ func (o *output) end() {
 // freeLocked gives the buffer back: an idle connection has none.
 func (o *output) freeLocked() {
 	o.shared.bytes.Add(-int64(len(o.buf))) // of a connection that was closed with something in it
-	if o.buf != nil && cap(o.buf) <= keptBuf {
-		b := o.buf[:0]
-		bufPool.Put(&b)
+	if o.buf != nil {
+		chunk{b: o.buf, box: o.box}.release()
 	}
-	o.buf = nil
+	o.buf, o.box = nil, nil
 }
 
 // waitRoom blocks the reader of a client that sends and does not read, until the flusher has written something or the

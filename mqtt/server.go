@@ -290,11 +290,14 @@ func (srv *Server) flushAfterGroup(c *conn) {
 }
 
 func (srv *Server) flushGroup() {
-	for i, c := range srv.inGroup {
-		c.inGroup = false
-		c.out.wake()
-		srv.inGroup[i] = nil
+	if len(srv.inGroup) == 0 {
+		return
 	}
+	for _, c := range srv.inGroup {
+		c.inGroup = false
+	}
+	flushAll(srv.inGroup)
+	clear(srv.inGroup)
 	srv.inGroup = srv.inGroup[:0]
 }
 
