@@ -118,10 +118,15 @@ func newGatewayOf(t testing.TB, kafka, sizes string) *gateway {
 // newGatewayIn is newGatewayOf with its data_dir.
 func newGatewayIn(t testing.TB, data, kafka, sizes string) *gateway {
 	t.Helper()
+	return newGatewayWith(t, func(admin, mqtt string) string { return fmt.Sprintf(configuration, data, admin, mqtt, sizes, kafka) })
+}
+
+// newGatewayWith writes the configuration that the function makes of two free addresses.
+func newGatewayWith(t testing.TB, configuration func(admin, mqtt string) string) *gateway {
+	t.Helper()
 	dir := t.TempDir()
 	g := &gateway{t: t, mqtt: freeAddress(t), admin: freeAddress(t), log: filepath.Join(dir, "log"), config: filepath.Join(dir, "forebay.yaml")}
-	text := fmt.Sprintf(configuration, data, g.admin, g.mqtt, sizes, kafka)
-	if err := os.WriteFile(g.config, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(g.config, []byte(configuration(g.admin, g.mqtt)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
