@@ -7,9 +7,11 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 FUZZTIME ?= 20s
 ARGS    ?=
 STORES  ?= $(HOME)/.cache/forebay/stores
+SOAK    ?= 1h
+STORM   ?= -storm 5000 -storm-broken 80 -storm-timed
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test race lint fuzz crash test-kafka test-stores test-clients bench bench-mqtt bench-kafka generate clean
+.PHONY: help build demo test race lint fuzz crash test-kafka test-stores test-clients bench bench-mqtt bench-kafka storm soak generate clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,12 +53,16 @@ test-clients: ## foreign MQTT clients and kcat against the real binary (needs mo
 bench: ## the spool beside the disk's limit and other logs, figures beside their targets (ARGS="-quick", "-only loads", "-json")
 	cd spool/bench && $(GO) run . $(ARGS)
 
-bench-mqtt: build ## durable QoS 1 and 2 beside Mosquitto in memory, in turns (needs mosquitto; about 6 minutes)
-	$(GO) run ./loadtest/versus -window 1
-	$(GO) run ./loadtest/versus -window 100
-	$(GO) run ./loadtest/versus -window 1 -subscribers 5
-	$(GO) run ./loadtest/versus -window 100 -subscribers 5
-	$(GO) run ./loadtest/versus -window 100 -qos 2
+bench-mqtt: build ## beside Mosquitto, NATS and mochi, in turns (needs mosquitto, strace; ARGS="-list", '-rows q1-*', "-rounds 1")
+	cd loadtest/versus/peers && CGO_ENABLED=0 $(GO) build -o ../../../$(BIN)/peers .
+	cd spool/bench && CGO_ENABLED=0 $(GO) build -o ../../$(BIN)/spoolbench .
+	$(GO) run ./loadtest/versus $(ARGS)
+
+storm: ## 5,000 TLS clients at once, 80 broken handshakes among them, beside clients that publish
+	$(GO) test -count=1 -v -timeout 10m -run TestStorm ./loadtest/proof -args $(STORM)
+
+soak: ## publish and subscribe for SOAK (1h): memory, goroutines and descriptors stay flat
+	$(GO) test -count=1 -v -timeout 0 -run TestSoak ./loadtest/proof -args -soak $(SOAK) $(ARGS)
 
 bench-kafka: ## publish to Kafka, p50 and p99 at 5,000 messages a second (needs Java 17 and Maven)
 	$(GO) test -run '^$$' -bench PublishToKafka -benchtime 1x -count 5 ./loadtest/proof

@@ -2,126 +2,83 @@ package main
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
-	"time"
 )
 
-// broker is a server under test: how to start it on a free port with an empty directory.
+// broker is a server under test: how to start it on a free port with an empty directory, or how it measures itself.
 type broker struct {
-	name  string
-	about string // what an acknowledgement of it means
-	start func(dir string, port int) *exec.Cmd
-	addr  string // of one that runs already, otherwise empty
+	name    string
+	speaks  dialect
+	start   func(dir string, port int) (*exec.Cmd, error)
+	wrapped bool   // start's command starts the broker
+	addr    string // of one that runs already, otherwise empty
+
+	own func(l load) (result, error) // of what is no broker
 }
 
 // brokers are those that can be named on the command line.
-func brokers(forebay string) []broker {
+func brokers(bin binaries) []broker {
+	peer := func(name string) func(string, int) (*exec.Cmd, error) {
+		return func(dir string, port int) (*exec.Cmd, error) {
+			return exec.Command(bin.peers, name, dir, strconv.Itoa(port)), nil
+		}
+	}
 	return []broker{
-		{name: "mosquitto", about: "in memory, no sync", start: func(dir string, port int) *exec.Cmd {
+		// In memory, no sync, no limits that the others do not have.
+		{name: "mosquitto", speaks: version5, start: func(dir string, port int) (*exec.Cmd, error) {
 			conf := filepath.Join(dir, "mosquitto.conf")
 			text := fmt.Sprintf("listener %d 127.0.0.1\nallow_anonymous true\npersistence false\nlog_type error\n"+
 				"max_inflight_messages 0\nmax_queued_messages 0\nset_tcp_nodelay true\n", port)
-			if err := os.WriteFile(conf, []byte(text), 0o644); err != nil {
-				panic(err)
-			}
-			return exec.Command("mosquitto", "-c", conf)
+			return exec.Command("mosquitto", "-c", conf), os.WriteFile(conf, []byte(text), 0o644)
 		}},
-		{name: "forebay", about: "every PUBACK after its sync", start: func(dir string, port int) *exec.Cmd {
-			conf := filepath.Join(dir, "forebay.yaml")
-			text := fmt.Sprintf("gateway:\n  id: bench\n  data_dir: %s\nlog:\n  level: warn\nadmin:\n  address: 127.0.0.1:0\n"+
-				"mqtt:\n  listeners:\n    - name: tcp\n      type: tcp\n      address: 127.0.0.1:%d\n", filepath.Join(dir, "data"), port)
-			if err := os.WriteFile(conf, []byte(text), 0o644); err != nil {
-				panic(err)
-			}
-			return exec.Command(forebay, "serve", "--config", conf)
+		// Every PUBACK and PUBREC after its sync.
+		{name: "forebay", speaks: version5, start: func(dir string, port int) (*exec.Cmd, error) {
+			conf, err := forebayConfig(dir, port)
+			return exec.Command(bin.forebay, "serve", "--config", conf), err
 		}},
+		// The same on a disk that takes 5 ms for a sync. Only the syncs stop for strace (seccomp), all else runs at its speed.
+		{name: "forebay-slow", speaks: version5, wrapped: true, start: func(dir string, port int) (*exec.Cmd, error) {
+			conf, err := forebayConfig(dir, port)
+			return exec.Command("strace", "-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync,fsync",
+				"-e", "inject=fdatasync,fsync:delay_enter=5000", bin.forebay, "serve", "--config", conf), err
+		}},
+		// JetStream with sync_interval: always.
+		{name: "nats", speaks: version311, start: peer("nats")},
+		// mochi-mqtt's own Server, in memory.
+		{name: "mochi", speaks: version5, start: peer("mochi")},
+		{name: "disk", own: measureDisk},
+		{name: "spool", own: func(l load) (result, error) { return measureSpool(bin.spool, l) }},
 	}
+}
+
+func forebayConfig(dir string, port int) (string, error) {
+	conf := filepath.Join(dir, "forebay.yaml")
+	text := fmt.Sprintf("gateway:\n  id: bench\n  data_dir: %s\nlog:\n  level: warn\nadmin:\n  address: 127.0.0.1:0\n"+
+		"mqtt:\n  listeners:\n    - name: tcp\n      type: tcp\n      address: 127.0.0.1:%d\n", filepath.Join(dir, "data"), port)
+	return conf, os.WriteFile(conf, []byte(text), 0o644)
 }
 
 // choose finds the broker of a name on the command line. name@host:port is one that runs already.
-func choose(name, forebay string) (broker, error) {
-	if name, addr, running := strings.Cut(name, "@"); running {
-		return broker{name: name, about: "as it runs at " + addr, addr: addr}, nil
+func choose(name string, bin binaries) (broker, error) {
+	all := brokers(bin)
+	i := slices.IndexFunc(all, func(b broker) bool { return b.name == plainName(name) })
+	_, addr, running := strings.Cut(name, "@")
+	switch {
+	case i < 0 && !running:
+		return broker{}, fmt.Errorf("unknown broker %q", name)
+	case i < 0:
+		return broker{name: plainName(name), speaks: version5, addr: addr}, nil
 	}
-	all := brokers(forebay)
-	if i := slices.IndexFunc(all, func(b broker) bool { return b.name == name }); i >= 0 {
-		return all[i], nil
-	}
-	return broker{}, fmt.Errorf("unknown broker %q", name)
+	all[i].addr = addr
+	return all[i], nil
 }
 
-// server is a running broker.
-type server struct {
-	cmd  *exec.Cmd // nil when somebody else started it
-	addr string
-	dir  string
-}
-
-func (b broker) launch() (*server, error) {
-	if b.addr != "" {
-		return &server{addr: b.addr}, nil
-	}
-	dir, err := os.MkdirTemp("", "versus-")
-	if err != nil {
-		return nil, err
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	l.Close()
-	s := &server{cmd: b.start(dir, port), addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), dir: dir}
-	s.cmd.Stderr = os.Stderr
-	if err := s.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("%s: %w", b.name, err)
-	}
-	for deadline := time.Now().Add(15 * time.Second); ; {
-		conn, err := net.DialTimeout("tcp", s.addr, time.Second)
-		if err == nil {
-			conn.Close()
-			return s, nil
-		}
-		if time.Now().After(deadline) {
-			s.stop()
-			return nil, fmt.Errorf("%s does not listen: %w", b.name, err)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-}
-
-// stop ends the broker and removes what it wrote.
-func (s *server) stop() {
-	if s.cmd == nil {
-		return
-	}
-	_ = s.cmd.Process.Signal(syscall.SIGTERM)
-	timer := time.AfterFunc(20*time.Second, func() { _ = s.cmd.Process.Kill() })
-	_ = s.cmd.Wait()
-	timer.Stop()
-	os.RemoveAll(s.dir)
-}
-
-// usage returns the processor time that the broker has used and its resident memory in bytes.
-func (s *server) usage() (cpu time.Duration, rss int64) {
-	if s.cmd == nil {
-		return 0, 0
-	}
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid))
-	if err != nil {
-		return 0, 0
-	}
-	// Fields count from behind the command's closing bracket, since a name may hold blanks (proc(5)).
-	f := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-	user, _ := strconv.ParseInt(f[11], 10, 64)
-	system, _ := strconv.ParseInt(f[12], 10, 64)
-	pages, _ := strconv.ParseInt(f[21], 10, 64)
-	return time.Duration(user+system) * (time.Second / 100), pages * int64(os.Getpagesize())
+func plainName(name string) string {
+	name, _, _ = strings.Cut(name, "@")
+	return name
 }

@@ -17,6 +17,7 @@ const (
 	pubrel    = 6
 	pubcomp   = 7
 	suback    = 9
+	pingresp  = 13
 	maxVarint = 128*128*128*128 - 1 // MQTT 5, 1.5.5: four bytes of seven bits
 )
 
@@ -36,35 +37,82 @@ func appendPacket(b []byte, first byte, body []byte) []byte {
 	return append(appendVarint(append(b, first), len(body)), body...)
 }
 
-// connectPacket asks for a session of MQTT 5; keep says whether it outlives the connection.
-func connectPacket(clientID string, keep bool) []byte {
-	flags, expiry := byte(2), uint32(0) // clean start
-	if keep {
-		expiry = 3600
+// dialect is how a broker is spoken to: version311 or version5.
+type dialect byte
+
+const (
+	version311 dialect = 4
+	version5   dialect = 5
+)
+
+// connect asks for a session; keep says whether it outlives the connection. Receive Maximum is left at its default of 65535.
+func (v dialect) connect(clientID string, keep bool) []byte {
+	flags := byte(2) // clean start
+	if keep && v == version311 {
+		flags = 0
 	}
 	body := appendString(nil, "MQTT")
-	body = append(body, 5, flags, 0, 0) // no keep-alive: the load itself keeps it alive
-	props := append([]byte{0x11}, binary.BigEndian.AppendUint32(nil, expiry)...)
-	props = append(props, 0x21, 0xff, 0xff) // Receive Maximum 65535
-	body = append(appendVarint(body, len(props)), props...)
+	body = append(body, byte(v), flags, 0, 0) // no keep-alive: the load itself keeps it alive
+	if v == version5 {
+		expiry := uint32(0)
+		if keep {
+			expiry = 3600
+		}
+		body = binary.BigEndian.AppendUint32(append(body, 5, 0x11), expiry)
+	}
 	return appendPacket(nil, 0x10, appendString(body, clientID))
 }
 
-func subscribePacket(filter string, qos byte) []byte {
-	body := appendString([]byte{0, 1, 0}, filter)
+// noProperties is the empty property list that MQTT 5 wants and MQTT 3.1.1 does not know.
+func (v dialect) noProperties(b []byte) []byte {
+	if v == version5 {
+		return append(b, 0)
+	}
+	return b
+}
+
+func (v dialect) subscribe(filter string, qos byte) []byte {
+	body := appendString(v.noProperties([]byte{0, 1}), filter)
 	return appendPacket(nil, 0x82, append(body, qos))
 }
 
-// publishPacket returns an encoded PUBLISH and where its packet identifier stands, so that it can be patched.
-func publishPacket(topic string, qos byte, payload []byte) (packet []byte, idAt int) {
+// publishHead is an encoded PUBLISH without its payload of the given size, and where its packet identifier stands.
+func (v dialect) publishHead(topic string, qos byte, payload int) (head []byte, idAt int) {
 	body := appendString(nil, topic)
 	at := len(body)
 	if qos > 0 {
 		body = append(body, 0, 0)
 	}
-	body = append(append(body, 0), payload...)
-	packet = appendPacket(nil, 0x30|qos<<1, body)
-	return packet, len(packet) - len(body) + at
+	body = v.noProperties(body)
+	head = append(appendVarint([]byte{0x30 | qos<<1}, len(body)+payload), body...)
+	return head, len(head) - len(body) + at
+}
+
+// delivery takes a PUBLISH apart.
+func (v dialect) delivery(first byte, body []byte) (qos byte, pid uint16, payload []byte, err error) {
+	short := errors.New("PUBLISH is too short")
+	if len(body) < 2 {
+		return 0, 0, nil, short
+	}
+	at := 2 + int(binary.BigEndian.Uint16(body))
+	qos = first >> 1 & 3
+	if qos > 0 {
+		if len(body) < at+2 {
+			return 0, 0, nil, short
+		}
+		pid = binary.BigEndian.Uint16(body[at:])
+		at += 2
+	}
+	if v == version5 { // fewer than 128 bytes of properties: nobody set any
+		if len(body) <= at {
+			return 0, 0, nil, short
+		}
+		at += 1 + int(body[at])
+	}
+	if len(body) < at {
+		return 0, 0, nil, short
+	}
+	return qos, pid, body[at:], nil
 }
 
 // packetReader reads control packets; the body it returns is valid until the next call.
@@ -72,6 +120,9 @@ type packetReader struct {
 	r    *bufio.Reader
 	body []byte
 }
+
+// newSmallReader is for a connection that reads a few small packets.
+func newSmallReader(r io.Reader) *bufio.Reader { return bufio.NewReaderSize(r, 64) }
 
 func (p *packetReader) next() (first byte, body []byte, err error) {
 	if first, err = p.r.ReadByte(); err != nil {
@@ -114,7 +165,7 @@ func (p *packetReader) expect(kind byte) ([]byte, error) {
 // receiveMaximum is what a CONNACK allows to be outstanding (MQTT 5, 3.2.2.3.3).
 func receiveMaximum(body []byte) int {
 	props := body[2:]
-	if len(props) == 0 {
+	if len(props) == 0 { // MQTT 3.1.1
 		return 65535
 	}
 	for p := props[1:]; len(p) > 0; { // every CONNACK here has fewer than 128 bytes of properties
