@@ -186,9 +186,9 @@ func TestDirectWriteThenFinish(t *testing.T) {
 		appendTo(o, b)
 		o.writeNow(w)
 	}
-	o.finish(func(b []byte) []byte { return append(b, "bye"...) }, time.Second)
+	o.finish(func(b []byte) []byte { return append(b, "bye"...) }, 30*time.Second)
 	want.WriteString("bye")
-	_ = peer.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = peer.SetReadDeadline(time.Now().Add(30 * time.Second))
 	got, err := io.ReadAll(peer)
 	if err != nil || !bytes.Equal(got, want.Bytes()) {
 		t.Errorf("%d bytes came, want %d: %v", len(got), want.Len(), err)

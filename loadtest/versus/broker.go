@@ -1,13 +1,23 @@
 package main
 
 import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
 	"fmt"
+	"math/big"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // broker is a server under test: how to start it on a free port with an empty directory, or how it measures itself.
@@ -16,6 +26,7 @@ type broker struct {
 	speaks  dialect
 	start   func(dir string, port int) (*exec.Cmd, error)
 	wrapped bool   // start's command starts the broker
+	secure  bool   // TLS, with a certificate that nobody checks
 	addr    string // of one that runs already, otherwise empty
 
 	own func(l load) (result, error) // of what is no broker
@@ -47,6 +58,11 @@ func brokers(bin binaries) []broker {
 			return exec.Command("strace", "-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync,fsync",
 				"-e", "inject=fdatasync,fsync:delay_enter=5000", bin.forebay, "serve", "--config", conf), err
 		}},
+		// The same behind TLS.
+		{name: "forebay-tls", speaks: version5, secure: true, start: func(dir string, port int) (*exec.Cmd, error) {
+			conf, err := secureConfig(dir, port)
+			return exec.Command(bin.forebay, "serve", "--config", conf), err
+		}},
 		// JetStream with sync_interval: always.
 		{name: "nats", speaks: version311, start: peer("nats")},
 		// mochi-mqtt's own Server, in memory.
@@ -61,6 +77,45 @@ func forebayConfig(dir string, port int) (string, error) {
 	text := fmt.Sprintf("gateway:\n  id: bench\n  data_dir: %s\nlog:\n  level: warn\nadmin:\n  address: 127.0.0.1:0\n"+
 		"mqtt:\n  listeners:\n    - name: tcp\n      type: tcp\n      address: 127.0.0.1:%d\n", filepath.Join(dir, "data"), port)
 	return conf, os.WriteFile(conf, []byte(text), 0o644)
+}
+
+// secureConfig is forebayConfig with a TLS listener and a certificate of its own.
+func secureConfig(dir string, port int) (string, error) {
+	conf, err := forebayConfig(dir, port)
+	if err != nil {
+		return "", err
+	}
+	text, err := os.ReadFile(conf)
+	if err != nil {
+		return "", err
+	}
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	text = append(bytes.Replace(text, []byte("type: tcp"), []byte("type: tls"), 1), fmt.Sprintf("      tls: {cert_file: %s, key_file: %s}\n", cert, key)...)
+	return conf, errors.Join(selfSigned(cert, key), os.WriteFile(conf, text, 0o644))
+}
+
+// selfSigned writes a P-256 key and a certificate.
+func selfSigned(certFile, keyFile string) error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "localhost"}, DNSNames: []string{"localhost"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return err
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600),
+		os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o600),
+	)
 }
 
 // choose finds the broker of a name on the command line. name@host:port is one that runs already.

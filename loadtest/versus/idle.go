@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -18,14 +19,16 @@ type idle struct {
 	name       string
 	count      int
 	subscribed bool // each to a topic of its own at QoS 1
-	most       float64
+	broker     string
+	most       float64 // KiB for each; 0 is no target
 }
 
 // idles are those that can be named on the command line.
 var idles = []idle{
-	{"idle", 10_000, false, 7},
-	{"idle-sub", 10_000, true, 8},
-	{"idle-50k", 50_000, true, 0},
+	{"idle", 10_000, false, "forebay", 7},
+	{"idle-sub", 10_000, true, "forebay", 8},
+	{"idle-tls", 5_000, true, "forebay-tls", 30},
+	{"idle-50k", 50_000, true, "forebay", 0},
 }
 
 const (
@@ -56,7 +59,7 @@ func (i idle) run(w io.Writer, bin binaries, brokers []string) error {
 			return fmt.Errorf("%s: %s: %w", i.name, b.name, err)
 		}
 		fmt.Fprintf(t, "  %s\t%.2f\t%.0f\t%.1f\t\n", b.name, kib, rss, took.Seconds())
-		if b.name == "forebay" && i.most > 0 {
+		if b.name == i.broker && i.most > 0 {
 			verdicts = fmt.Sprintf("  KiB/connection: %.2f, at most %.0f: %s\n", kib, i.most, verdict(kib <= i.most))
 		}
 	}
@@ -75,7 +78,7 @@ func (i idle) hold(b broker) (kib, rss float64, took time.Duration, err error) {
 	time.Sleep(time.Second)
 	_, before := s.usage()
 	began := time.Now()
-	conns, err := i.open(target{s.addr, b.speaks})
+	conns, err := i.open(target{addr: s.addr, speaks: b.speaks, secure: b.secure})
 	took = time.Since(began)
 	defer func() {
 		for _, c := range conns {
@@ -128,6 +131,9 @@ func (i idle) one(to target, n int) (net.Conn, error) {
 		return nil, err
 	}
 	_ = c.(*net.TCPConn).SetLinger(0) // thousands of ports in TIME_WAIT would slow down the next run
+	if to.secure {
+		c = tls.Client(c, &tls.Config{InsecureSkipVerify: true})
+	}
 	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
 	r := &packetReader{r: newSmallReader(c)}
 	if _, err = c.Write(to.speaks.connect(fmt.Sprintf("idle-%d", n), false)); err == nil {

@@ -69,7 +69,7 @@ func run() error {
 		}
 	}
 	for _, i := range held {
-		by := []string{"forebay"}
+		by := []string{i.broker}
 		if *brokers != "" {
 			by = strings.Split(*brokers, ",")
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -19,7 +20,8 @@ type result struct {
 	Delivered float64 `json:"delivered_per_second"` // until the last has arrived
 	P50       float64 `json:"p50_ms"`
 	P99       float64 `json:"p99_ms"`
-	CPU       float64 `json:"cpu_us_per_message"` // of the broker, until the last delivery
+	CPU       float64 `json:"cpu_us_per_message"`      // of the broker, until the last delivery
+	Load      float64 `json:"load_cpu_us_per_message"` // of this program: what the broker makes the clients work
 	RSS       float64 `json:"rss_mib"`
 	Lost      uint64  `json:"lost"`  // deliveries that never came
 	Again     uint64  `json:"again"` // deliveries that were doubled or out of order
@@ -30,6 +32,7 @@ type result struct {
 type target struct {
 	addr   string
 	speaks dialect
+	secure bool
 }
 
 // round is a load on a broker.
@@ -60,7 +63,7 @@ func measure(b broker, l load, payloads [][]byte) (result, error) {
 		return result{}, err
 	}
 	defer s.stop()
-	r := &round{load: l, to: target{s.addr, b.speaks}, payloads: payloads}
+	r := &round{load: l, to: target{addr: s.addr, speaks: b.speaks}, payloads: payloads}
 	defer r.hangUp()
 	if err := r.subscribe(); err != nil {
 		return result{}, err
@@ -71,6 +74,7 @@ func measure(b broker, l load, payloads [][]byte) (result, error) {
 	}
 	time.Sleep(200 * time.Millisecond) // what the connections cost is over
 	cpuBefore, _ := s.usage()
+	loadBefore := ownCPU()
 	begin := time.Now()
 	var wait sync.WaitGroup
 	for _, run := range runs {
@@ -83,13 +87,23 @@ func measure(b broker, l load, payloads [][]byte) (result, error) {
 		last = begin.Add(took)
 	}
 	cpu, rss := s.usage()
+	load := ownCPU() - loadBefore
 	res := r.result(took, last.Sub(begin))
 	res.Broker = b.name
-	res.CPU = (cpu - cpuBefore).Seconds() * 1e6 / max(1, res.Rate*took.Seconds())
+	perMessage := 1e6 / max(1, res.Rate*took.Seconds())
+	res.CPU, res.Load = (cpu-cpuBefore).Seconds()*perMessage, load.Seconds()*perMessage
 	res.RSS = float64(rss) / (1 << 20)
 	r.errMu.Lock()
 	defer r.errMu.Unlock()
 	return res, errors.Join(r.errs...)
+}
+
+func ownCPU() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 func (r *round) subscribe() error {

@@ -20,7 +20,7 @@ func (r row) print(w io.Writer, all []result) {
 		rate = func(r result) float64 { return r.Delivered }
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "  broker\tacked/s\tdelivered/s\tratio\tp50 ms\tp99 ms\tcpu us/msg\trss MiB\tlost\tagain\t")
+	fmt.Fprintln(t, "  broker\tacked/s\tdelivered/s\tratio\tp50 ms\tp99 ms\tcpu us/msg\tload us/msg\trss MiB\tlost\tagain\t")
 	base := of(all, names[0])
 	for _, name := range names {
 		rs := of(all, name)
@@ -29,11 +29,11 @@ func (r row) print(w io.Writer, all []result) {
 		if window := rs[0].Window; window != 0 && window < r.load.Window {
 			note = fmt.Sprintf("takes only %d at once", window)
 		}
-		fmt.Fprintf(t, "  %s\t%.0f\t%.0f\t%.2f\t%.2f\t%.2f\t%.1f\t%.0f\t%.0f\t%.0f\t%s\n", name,
+		fmt.Fprintf(t, "  %s\t%.0f\t%.0f\t%.2f\t%.2f\t%.2f\t%.1f\t%.1f\t%.0f\t%.0f\t%.0f\t%s\n", name,
 			mid(func(r result) float64 { return r.Rate }), mid(func(r result) float64 { return r.Delivered }),
 			median(ratios(values(rs, rate), values(base, rate))),
 			mid(func(r result) float64 { return r.P50 }), mid(func(r result) float64 { return r.P99 }),
-			mid(func(r result) float64 { return r.CPU }), mid(func(r result) float64 { return r.RSS }),
+			mid(func(r result) float64 { return r.CPU }), mid(func(r result) float64 { return r.Load }), mid(func(r result) float64 { return r.RSS }),
 			mid(func(r result) float64 { return float64(r.Lost) }), mid(func(r result) float64 { return float64(r.Again) }), note)
 	}
 	t.Flush()
