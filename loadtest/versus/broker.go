@@ -118,8 +118,14 @@ func selfSigned(certFile, keyFile string) error {
 	)
 }
 
-// choose finds the broker of a name on the command line. name@host:port is one that runs already.
+// choose finds the broker of a name on the command line. name@host:port is one that runs already, name=path another build of
+// the gateway.
 func choose(name string, bin binaries) (broker, error) {
+	if name, path, build := strings.Cut(name, "="); build {
+		b, err := choose("forebay", binaries{forebay: path})
+		b.name = name
+		return b, err
+	}
 	all := brokers(bin)
 	i := slices.IndexFunc(all, func(b broker) bool { return b.name == plainName(name) })
 	_, addr, running := strings.Cut(name, "@")
@@ -134,6 +140,5 @@ func choose(name string, bin binaries) (broker, error) {
 }
 
 func plainName(name string) string {
-	name, _, _ = strings.Cut(name, "@")
-	return name
+	return name[:strings.IndexAny(name+"@", "@=")]
 }

@@ -26,7 +26,7 @@ func run() error {
 	var bin binaries
 	names := flag.String("rows", "*", "rows to run, patterns with commas between; -list shows them")
 	list := flag.Bool("list", false, "print the rows and end")
-	brokers := flag.String("brokers", "", "brokers in turns instead of the row's, the first is what the others are compared to; name@host:port is one that runs already")
+	brokers := flag.String("brokers", "", "brokers in turns instead of the row's, the first is what the others are compared to; name@host:port is one that runs already, name=path another build of the gateway")
 	rounds := flag.Int("rounds", 5, "rounds of each broker")
 	asJSON := flag.Bool("json", false, "print every round as JSON")
 	flag.StringVar(&bin.forebay, "forebay", "bin/forebay", "the gateway's binary")
