@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -36,6 +37,7 @@ import (
 const (
 	envDir  = "FOREBAY_CRASHTEST_DIR" // makes the process a child
 	envMode = "FOREBAY_CRASHTEST_MODE"
+	envKeys = "FOREBAY_CRASHTEST_KEYS" // directory with the files of keys 1 and 2
 )
 
 // What a child does after it has told what it found; one of them, and any of the words after it.
@@ -47,6 +49,8 @@ const (
 	modeNoFree = "nofree" // no free space is kept for others: the disk says when it is full
 	modeWindow = "window" // acknowledge before the sync as sync: interval does
 	modeLie    = "lie"    // acknowledge before the sync
+	modeKey1   = "key1"   // encrypt new files with key 1
+	modeKey2   = "key2"   // with key 2
 )
 
 func TestMain(m *testing.M) {
@@ -89,6 +93,7 @@ func (c *child) run() error {
 	if c.is(modeWindow) {
 		cfg.Sync, cfg.SyncInterval = spool.SyncInterval, unit.Duration(syncInterval)
 	}
+	cfg.Encryption = c.encryption()
 	c.s, err = spool.Open(cfg, spool.Options{
 		FS:     lying,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
@@ -118,6 +123,20 @@ func (c *child) run() error {
 		_, _ = os.Stdin.Read(make([]byte, 1))
 	}
 	return c.commit(cursors)
+}
+
+// encryption lists both keys always: files of an earlier run need them.
+func (c *child) encryption() (e spool.EncryptionConfig) {
+	for id := 1; id <= 2; id++ {
+		e.Keys = append(e.Keys, spool.KeyConfig{ID: id, File: filepath.Join(os.Getenv(envKeys), fmt.Sprint(id))})
+	}
+	switch {
+	case c.is(modeKey1):
+		e.Active = 1
+	case c.is(modeKey2):
+		e.Active = 2
+	}
+	return e
 }
 
 func (c *child) openCursors() (map[string]*spool.Cursor, error) {
@@ -174,6 +193,11 @@ func (c *child) dumpPartition(stream string, p int) error {
 			return err
 		case !ok:
 			return fmt.Errorf("%s/%d: reader is at the tail at %d, the log ends at %d", stream, p, want, end)
+		case b.Gap != nil && b.Gap.Reason == spool.GapRetention: // what is delivered goes while we read, on a full disk
+			want = b.Gap.To
+			out.Reset()
+			c.tell("F %s %d %d", stream, p, want)
+			continue
 		case b.Gap != nil:
 			return fmt.Errorf("%s/%d: gap %v", stream, p, *b.Gap)
 		}

@@ -16,6 +16,7 @@ import (
 func TestFullDiskGoesOnWhenSpaceReturns(t *testing.T) {
 	t.Run("min_free", func(t *testing.T) { fillDisk(t, modeHold) })
 	t.Run("no min_free", func(t *testing.T) { fillDisk(t, modeHold+" "+modeNoFree) })
+	t.Run("encrypted", func(t *testing.T) { fillDisk(t, modeHold+" "+modeNoFree+" "+modeKey1) })
 }
 
 func fillDisk(t *testing.T, mode string) {

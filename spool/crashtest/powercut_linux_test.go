@@ -25,6 +25,21 @@ func TestPowerCutKeepsWhatWasAcknowledgedExt4(t *testing.T) { powerCuts(t, newRi
 
 func TestPowerCutKeepsWhatWasAcknowledgedXFS(t *testing.T) { powerCuts(t, newRig(t, "xfs", xfsSize)) }
 
+// TestPowerCutOfAnEncryptedSpoolKeepsWhatWasAcknowledged is the same with one key all the time.
+func TestPowerCutOfAnEncryptedSpoolKeepsWhatWasAcknowledged(t *testing.T) {
+	r := newRig(t, "ext4", 256*mib)
+	r.keyMode = modeKey1
+	powerCuts(t, r)
+}
+
+// TestPowerCutWhileKeysChange has another key, or none, at each start: meta.db is converted or wrapped again, segments and journal
+// files of all three are there, and the power is cut at any moment of that.
+func TestPowerCutWhileKeysChange(t *testing.T) {
+	r := newRig(t, "ext4", 256*mib)
+	r.keyModes = []string{modeKey1, modeKey2, "", modeKey2, "", modeKey1}
+	powerCuts(t, r)
+}
+
 func powerCuts(t *testing.T, r *rig) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

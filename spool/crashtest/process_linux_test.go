@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/forebay-gateway/forebay/spool/crashtest/image"
+	"github.com/forebay-gateway/forebay/spool/crypt"
 )
 
 // process is a running child.
@@ -30,6 +31,10 @@ type process struct {
 type rig struct {
 	*image.Disk
 	t *testing.T
+
+	keys     string   // directory with the key files; beside the image, as it should be
+	keyMode  string   // added to the mode of every child
+	keyModes []string // unless empty: each child has the next of them
 }
 
 // newRig makes an empty disk, or skips the test where that cannot be done.
@@ -38,7 +43,13 @@ func newRig(t *testing.T, fstype string, size int64) *rig {
 	if testing.Short() {
 		t.Skip("mounts file systems and takes seconds a round: not in the short form")
 	}
-	return &rig{Disk: image.New(t, fstype, size), t: t}
+	r := &rig{Disk: image.New(t, fstype, size), t: t, keys: t.TempDir()}
+	for _, id := range []string{"1", "2"} {
+		if err := os.WriteFile(filepath.Join(r.keys, id), crypt.NewKey(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return r
 }
 
 // start starts the test binary as a child on the rig's file system.
@@ -56,8 +67,12 @@ func (r *rig) start(mode string) *process {
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	if len(r.keyModes) > 0 {
+		r.keyMode = r.keyModes[0]
+		r.keyModes = append(r.keyModes[1:], r.keyMode)
+	}
 	p := &process{t: r.t, cmd: exec.Command(exe), out: out, in: in}
-	p.cmd.Env = append(os.Environ(), envDir+"="+filepath.Join(r.Mount, "spool"), envMode+"="+mode)
+	p.cmd.Env = append(os.Environ(), envDir+"="+filepath.Join(r.Mount, "spool"), envMode+"="+mode+" "+r.keyMode, envKeys+"="+r.keys)
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = stdin, w, &p.log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := p.cmd.Start(); err != nil {
