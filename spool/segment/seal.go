@@ -29,7 +29,11 @@ func (s *Segment) Seal(ctx context.Context, index IndexFunc) error {
 	if err := s.writable(); err != nil {
 		return s.wrap("seal", err)
 	}
-	return s.wrap("seal", s.sealLocked(ctx, index))
+	err := s.sealLocked(ctx, index)
+	if err == nil {
+		s.o.Pool.used(s)
+	}
+	return s.wrap("seal", err)
 }
 
 func (s *Segment) sealLocked(ctx context.Context, fn IndexFunc) error {
@@ -141,7 +145,7 @@ func (s *Segment) reopenSealedLocked() error {
 func (s *Segment) openAgainLocked() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.db != nil {
+	if s.db != nil || s.parked {
 		return nil
 	}
 	var err error

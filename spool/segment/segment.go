@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"container/list"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -23,6 +24,7 @@ type Options struct {
 	Codec    Codec          // for what Write stores; CodecNone by default
 	Keys     *crypt.Keyring // Create encrypts with its active key; Open needs the one that the file was made with
 	MaxSize  int64          // hard limit of the file, 256 MiB by default; Write returns ErrFull up to 4 MiB before it
+	Pool     *Pool          // bounds how many sealed segments are open; nil is no bound
 	Created  int64          // Create only: Unix nanoseconds, for a copy that is as old as what it copies; 0 is now
 	Now      func() time.Time
 }
@@ -65,10 +67,16 @@ type Segment struct {
 	writing sync.Mutex // held by Write, Seal and Close, before mu
 	failed  error      // guarded by writing
 
-	mu     sync.RWMutex
-	db     *bolt.DB // nil after Close, or while nothing can be read any more
-	raw    *os.File // second descriptor, for plain reads and read-ahead
-	closed bool
+	mu      sync.RWMutex
+	db      *bolt.DB // nil after Close, or while nothing can be read any more
+	raw     *os.File // second descriptor, for plain reads and read-ahead
+	closed  bool
+	parked  bool  // by the pool: neither db nor raw are open
+	pinned  bool  // never parked
+	size    int64 // of the file while it is parked
+	parkErr error
+
+	place *list.Element // in the pool; guarded by its mu
 
 	ahead ahead
 }
@@ -156,6 +164,9 @@ func Open(path string, o Options) (*Segment, error) {
 	s.codec.Store(uint32(o.Codec))
 	if err := s.open(); err != nil {
 		return nil, errors.Join(fmt.Errorf("open segment: %w", err), s.Close())
+	}
+	if s.db.IsReadOnly() {
+		o.Pool.used(s)
 	}
 	return s, nil
 }
@@ -274,8 +285,8 @@ func (s *Segment) Applied() uint64 { return s.state.Load().applied }
 
 // Info returns what is known without reading batches.
 func (s *Segment) Info() Info {
-	var size int64
 	s.mu.RLock()
+	size := s.size
 	if s.raw != nil {
 		if fi, err := s.raw.Stat(); err == nil {
 			size = fi.Size()
@@ -292,7 +303,9 @@ func (s *Segment) Path() string { return s.path }
 
 // view runs fn in a read transaction on the handle that is current. fn must be short: see maxChunk.
 func (s *Segment) view(fn func(tx *bolt.Tx) error) error {
-	s.mu.RLock()
+	if err := s.rlock(); err != nil {
+		return err
+	}
 	defer s.mu.RUnlock()
 	if s.db == nil {
 		return ErrClosed
@@ -327,7 +340,8 @@ func (s *Segment) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	return s.closeLocked()
+	s.o.Pool.forget(s)
+	return errors.Join(s.parkErr, s.closeLocked())
 }
 
 func (s *Segment) closeLocked() error {

@@ -69,7 +69,9 @@ func (v *verifier) damaged(format string, args ...any) error {
 }
 
 func (v *verifier) tree(context.Context) error {
-	v.s.mu.RLock()
+	if err := v.s.rlock(); err != nil {
+		return v.note(err)
+	}
 	defer v.s.mu.RUnlock()
 	if v.s.raw == nil {
 		return ErrClosed
