@@ -21,11 +21,12 @@ func (s *Spool) Append(ctx context.Context, e Entry) error {
 			return err
 		}
 		if e.Record.ReceivedAt == 0 {
-			e.Record.ReceivedAt = s.clock.now()
+			e.Record.ReceivedAt = s.clock.wall()
 		}
 		st.applyTTL(e.Record)
 		w.size = stringLen(encodedSize(e.Record, 0))
 		w.cost = int64(recordMemory(e.Record))
+		w.expires = s.clock.ownTime(e.Record.ExpiresAt)
 	}
 	size, cost := w.size, w.cost
 	for i := range e.Changes {
@@ -52,10 +53,11 @@ func (s *Spool) Append(ctx context.Context, e Entry) error {
 	return nil
 }
 
-// weight is what a record takes in a group: bytes of the frame, and memory.
+// weight is what a record takes in a group: bytes of the frame, and memory. expires is its expiry in the spool's own time.
 type weight struct {
-	size int
-	cost int64
+	size    int
+	cost    int64
+	expires int64
 }
 
 func (s *Spool) streamOf(e *Entry) (*stream, error) {

@@ -11,7 +11,7 @@ import (
 // writeMeta writes the changes that wait, the partitions' next offsets and the catalog in one transaction with the
 // journal position lsn, which is durable: a power cut would give the number of one that is not to another frame.
 func (s *Spool) writeMeta(lsn uint64) error {
-	now := s.clock.now()
+	now, clock := s.clock.state(s.boot())
 	var cost int64
 	err := s.meta.update(func(tx *bolt.Tx) error {
 		cost = 0
@@ -27,7 +27,7 @@ func (s *Spool) writeMeta(lsn uint64) error {
 		if err := s.meta.putNumber(tx, keyApplied, lsn); err != nil {
 			return err
 		}
-		return s.meta.putNumber(tx, keyClock, uint64(now))
+		return s.meta.putClock(tx, clock)
 	})
 	if err != nil {
 		return fmt.Errorf("meta.db: %w", err)

@@ -116,7 +116,7 @@ func FuzzDecodePayload(f *testing.F) {
 	g := new(group)
 	g.reset()
 	p := &partition{st: &stream{name: "s"}, num: 3}
-	g.add(p, &Record{Topic: "t", Payload: []byte("x")}, weight{10, 10}, nil)
+	g.add(p, &Record{Topic: "t", Payload: []byte("x")}, weight{10, 10, 0}, nil)
 	g.addChanges([]Change{{"space", "key", []byte("v")}, {"space", "gone", nil}})
 	f.Add(g.appendPayload(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {

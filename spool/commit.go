@@ -129,6 +129,7 @@ func (s *Spool) commit(g *group) {
 		s.publish(g, lsn)
 	} else {
 		s.fail(err)
+		g.countLost()
 	}
 	s.complete(g, err)
 	s.cursors.written(err)

@@ -45,6 +45,8 @@ type Config struct {
 	Journal JournalConfig `yaml:"journal"`
 	Segment SegmentConfig `yaml:"segment"`
 
+	Quarantine QuarantineConfig `yaml:"quarantine"`
+
 	// Encryption of everything in dir, off by default.
 	Encryption EncryptionConfig `yaml:"encryption"`
 
@@ -73,6 +75,16 @@ type SegmentConfig struct {
 
 	// Compression of records: zstd (small; s2 instead while more than 64 MB a second come), s2 (fast) or none.
 	Codec string `yaml:"codec"`
+}
+
+// QuarantineConfig bounds quarantine/, where damaged files are kept for a human. It counts towards max_size.
+type QuarantineConfig struct {
+	// Largest size of the damaged files that are kept; the oldest go first, and the log says so. Never more than a quarter of
+	// spool.max_size. 0 keeps none.
+	MaxSize unit.Bytes `yaml:"max_size"`
+
+	// How long a damaged file is kept; 0 is for ever.
+	MaxAge unit.Duration `yaml:"max_age"`
 }
 
 // EncryptionConfig is encryption at rest.
@@ -168,6 +180,7 @@ func DefaultConfig() Config {
 		CommitInterval: unit.Duration(100 * time.Millisecond),
 		Journal:        JournalConfig{FileSize: 64 << 20, Files: 3},
 		Segment:        SegmentConfig{MaxSize: 128 << 20, MaxAge: unit.Duration(time.Hour), Codec: "zstd"},
+		Quarantine:     QuarantineConfig{MaxSize: 1 << 30},
 	}
 }
 
@@ -264,6 +277,12 @@ func (c Config) validateSizes(fault func(string, ...any)) {
 	case "zstd", "s2", "none":
 	default:
 		fault("segment.codec: %q is none of zstd, s2, none", c.Segment.Codec)
+	}
+	if c.Quarantine.MaxSize < 0 {
+		fault("quarantine.max_size: %v is negative", c.Quarantine.MaxSize)
+	}
+	if c.Quarantine.MaxAge < 0 {
+		fault("quarantine.max_age: %v is negative", c.Quarantine.MaxAge)
 	}
 	if c.MinFree < 0 {
 		fault("min_free: %v is negative", c.MinFree)

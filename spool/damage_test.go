@@ -9,9 +9,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	bolt "go.etcd.io/bbolt"
 
+	"github.com/forebay-gateway/forebay/gateway/unit"
 	"github.com/forebay-gateway/forebay/spool/vfs"
 	"github.com/forebay-gateway/forebay/spool/vfs/vfstest"
 )
@@ -270,6 +272,51 @@ func TestStreamThatLeftTheConfigurationStaysReadable(t *testing.T) {
 	}
 }
 
+// What its retention was is not known any more: nothing goes before somebody has decided, and everybody is told.
+func TestStreamThatLeftTheConfigurationKeepsItsRecords(t *testing.T) {
+	a := DefaultStreamConfig("a")
+	a.Filters, a.Partitions = []string{"plant/#"}, 3
+	cfg := smallConfig(t.TempDir(), a, oneStream(nil))
+	clock := newFakeClock()
+	s := mustOpen(t, cfg, Options{Now: clock.now})
+	putMany(t, s, 0, 100)
+	rollAll(t, s)
+	mustClose(t, s)
+	cfg.Streams = cfg.Streams[1:]
+	log, logger := logTo(t)
+	s = mustOpen(t, cfg, Options{Now: clock.now, Logger: logger})
+	fs := &freeFS{FS: s.fs}
+	s.fs = fs // a full disk
+	clock.advance(1000 * time.Hour)
+	for range 3 {
+		s.clean(t.Context())
+	}
+	if n := s.byName["a"].kept(); n != 100 {
+		t.Errorf("%d records are left", n)
+	}
+	if err := s.Worry(); err == nil || !strings.Contains(err.Error(), "a (100 records") {
+		t.Errorf("worry: %v", err)
+	}
+	if !log.contains("not in the configuration") {
+		t.Error("the log does not name it")
+	}
+	if l := s.byName["a"].list(); l.Configured {
+		t.Error("listed as configured")
+	}
+	mustClose(t, s)
+
+	a.Retention = unit.Duration(time.Hour)
+	cfg.Streams = append(cfg.Streams, a)
+	s = mustOpen(t, cfg, Options{Now: clock.now})
+	s.clean(t.Context())
+	if n := s.byName["a"].kept(); n != 0 {
+		t.Errorf("listed again with a short retention it keeps %d records", n)
+	}
+	if err := s.Worry(); err != nil {
+		t.Errorf("worry: %v", err)
+	}
+}
+
 func TestPartitionsMayGrowAndShrink(t *testing.T) {
 	cfg := smallConfig(t.TempDir(), oneStream(func(sc *StreamConfig) { sc.Partitions = 4 }))
 	s := mustOpen(t, cfg, Options{})
@@ -337,4 +384,42 @@ func TestOneFailedSyncIsSurvived(t *testing.T) {
 	if err := s.Health(); err != nil {
 		t.Errorf("health: %v", err)
 	}
+}
+
+// Records that nobody waits for, such as those of QoS 0, are lost without a word to anybody: the counter has them.
+func TestRecordsThatNobodyWaitsForAreCountedWhenTheJournalFails(t *testing.T) {
+	faults := vfstest.NewFaults(vfs.OS)
+	b := DefaultStreamConfig("b")
+	b.Filters = []string{"b/#"}
+	s := mustOpen(t, smallConfig(t.TempDir(), b, oneStream(nil)), Options{FS: faults})
+	put(t, s, Entry{Record: testRecord(0)})
+	faults.Add(vfstest.Fault{Kind: vfstest.Write, Err: syscall.EIO, Times: -1})
+	faults.Add(vfstest.Fault{Kind: vfstest.Datasync, Err: syscall.EIO, Times: -1})
+	accepted := map[string]uint64{}
+	for i := range 10 {
+		r := testRecord(i)
+		if i%3 == 0 {
+			r.Topic = "b/1"
+		}
+		if s.Append(t.Context(), Entry{Record: r}) == nil {
+			accepted[s.StreamFor(r.Topic)]++
+		}
+	}
+	w := newWaiter()
+	if s.Append(t.Context(), Entry{Record: testRecord(10), Done: w}) == nil {
+		if err := <-w; err == nil {
+			t.Fatal("durable without a sync")
+		}
+	}
+	eventually(t, "all of the queue has ended", func() bool { return s.failure() != nil && s.Stats().QueueBytes == 0 })
+	for _, st := range s.Stats().Streams {
+		if got := st.Dropped["journal_failed"]; got != accepted[st.Name] {
+			t.Errorf("%s: %d counted, %d were accepted", st.Name, got, accepted[st.Name])
+		}
+	}
+	if accepted["b"]+accepted[DefaultStream] == 0 {
+		t.Fatal("nothing was accepted")
+	}
+	faults.Clear()
+	_ = s.Close()
 }

@@ -290,7 +290,7 @@ func (d *dumper) take(p *partition, recs []Record, o, next Offset) (Offset, erro
 		}
 		d.records++
 		d.bytes += recordMemory(r)
-		if err := d.fn(DumpItem{Stream: p.st.name, Partition: p.num, Record: r}); err != nil {
+		if err := d.fn(DumpItem{Stream: p.st.name, Partition: p.num, Record: &d.s.clock.wallTimes(recs[i : i+1])[0]}); err != nil {
 			return r.Offset, err
 		}
 	}

@@ -27,6 +27,10 @@ var (
 	// ErrInUse means that another process holds the directory.
 	ErrInUse = errors.New("in use by another process")
 
+	// ErrRepairing means that a damaged segment cannot be replaced now, for want of room on the disk. Nothing of it is given up:
+	// reading goes on by itself when there is room.
+	ErrRepairing = errors.New("damaged segment waits for room to be replaced")
+
 	// ErrInvalid means that a record breaks the contract of Append, such as an empty topic.
 	ErrInvalid = errors.New("invalid")
 )

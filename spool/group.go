@@ -61,13 +61,15 @@ func (g *group) sectionFor(p *partition) *section {
 
 func (g *group) add(p *partition, r *Record, w weight, done Completion) {
 	s := g.sectionFor(p)
-	s.body = appendRecord(s.body, r, 0)
 	if s.recs == nil {
 		s.recs = make([]Record, 0, s.room)
 	}
 	s.recs = append(s.recs, *r)
+	own := &s.recs[len(s.recs)-1]
+	own.ExpiresAt = w.expires
+	s.body = appendRecord(s.body, own, 0)
 	s.cost += w.cost
-	s.minExpiry = minNonZero(s.minExpiry, r.ExpiresAt)
+	s.minExpiry = minNonZero(s.minExpiry, own.ExpiresAt)
 	g.cost += w.cost
 	g.size += w.size
 	g.records++
@@ -139,4 +141,17 @@ func (g *group) reset() {
 		g.changes = nil
 	}
 	g.size, g.cost, g.records, g.lastUse = payloadHead, 0, 0, 0
+}
+
+// countLost counts the records that nobody waits for, such as those of QoS 0: nobody is told that they are not durable, nor sends
+// them again.
+func (g *group) countLost() {
+	for _, s := range g.sections[:g.lastUse] {
+		s.p.st.dropped[dropUnwritten].Add(uint64(len(s.recs)))
+	}
+	for i := range g.entries {
+		if s := g.entries[i].sec; s != nil {
+			s.p.st.dropped[dropUnwritten].Add(^uint64(0)) // its publisher is told
+		}
+	}
 }

@@ -131,6 +131,7 @@ type SegmentListing struct {
 	Topics      int            `json:"topics"`  // in the index, -1 without
 	Clients     int            `json:"clients"` // likewise
 	Partitions  []segmentRange `json:"partitions"`
+	SHA256      string         `json:"sha256,omitempty"` // of the sealed file, once it is computed
 	Problem     string         `json:"problem,omitempty"`
 }
 
@@ -189,7 +190,7 @@ func journalFiles(files []journal.FileReport) []FileListing {
 
 func (s *Spool) list() Listing {
 	l := Listing{
-		Dir: s.cfg.Dir, Time: time.Unix(0, s.clock.now()).UTC(), MaxSize: int64(s.cfg.MaxSize),
+		Dir: s.cfg.Dir, Time: s.Now().UTC(), MaxSize: int64(s.cfg.MaxSize),
 		Streams: []StreamListing{}, Cursors: []CursorListing{}, Quarantine: listFiles(s.path("quarantine")), Findings: []Finding{},
 	}
 	for _, st := range s.streams {
@@ -300,7 +301,7 @@ func (s *Spool) listSegments(ctx context.Context, q SegmentsQuery, bad []Segment
 		}
 		if c.bad != nil {
 			page.Segments = append(page.Segments, *c.bad)
-		} else if l, ok := c.f.list(s.clock.now()); ok {
+		} else if l, ok := c.f.list(s.clock); ok {
 			page.Segments = append(page.Segments, l)
 		}
 	}
@@ -308,12 +309,13 @@ func (s *Spool) listSegments(ctx context.Context, q SegmentsQuery, bad []Segment
 }
 
 // list describes a segment; false when it has gone meanwhile.
-func (f *segmentFile) list(now int64) (l SegmentListing, ok bool) {
+func (f *segmentFile) list(c *clock) (l SegmentListing, ok bool) {
 	ok, _ = f.with(func(seg *segment.Segment) error {
-		l = listSegment(seg, now)
+		l = listSegment(seg, c)
 		return nil
 	})
 	l.Stream, l.Sequence, l.File = f.st.name, f.seq, filepath.Base(f.path)
+	l.SHA256 = f.sum()
 	if l.State == "active" && f.rolled.Load() {
 		l.State = "rolled"
 	}
@@ -323,12 +325,13 @@ func (f *segmentFile) list(now int64) (l SegmentListing, ok bool) {
 	return l, ok
 }
 
-func listSegment(seg *segment.Segment, now int64) SegmentListing {
+func listSegment(seg *segment.Segment, c *clock) SegmentListing {
+	now, skew := c.read()
 	in := seg.Info()
 	l := SegmentListing{
 		Stream: in.Stream, Sequence: in.Sequence, File: filepath.Base(in.Path), State: "active", FileBytes: in.FileBytes,
 		RawBytes: in.RawBytes, StoredBytes: in.StoredBytes, Batches: in.Batches, Records: in.Records,
-		Created: timeOf(in.Created), SealedAt: timeOf(in.SealedAt), MinTime: timeOf(in.MinTime), MaxTime: timeOf(in.MaxTime),
+		Created: timeOf(shiftTime(in.Created, skew)), SealedAt: timeOf(shiftTime(in.SealedAt, skew)), MinTime: timeOf(in.MinTime), MaxTime: timeOf(in.MaxTime),
 		Applied: in.Applied, KeyID: in.KeyID, Topics: in.Topics, Clients: in.Clients, Partitions: []segmentRange{},
 	}
 	if in.Sealed {

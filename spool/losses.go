@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -79,8 +80,10 @@ func (s *Spool) inQuarantine() (names []string) {
 }
 
 // Worry is nil, or what an operator has to look at although everything is acknowledged and goes on: files that were set aside
-// since the start, until somebody has moved them away.
-func (s *Spool) Worry() error {
+// since the start, until somebody has moved them away, and streams that the configuration does not have any more.
+func (s *Spool) Worry() error { return errors.Join(s.asideWorry(), s.unconfiguredWorry()) }
+
+func (s *Spool) asideWorry() error {
 	s.healthMu.Lock()
 	names := s.aside.names
 	s.healthMu.Unlock()

@@ -198,6 +198,7 @@ func (s *Spool) writeBatches(st *stream, lsn uint64, batches []segment.Batch, ne
 		f.seg.SetCodec(s.codecNow())
 		err = f.seg.Write(max(lsn, f.seg.Applied()), batches)
 		if err == nil {
+			f.newest.Store(s.clock.now())
 			st.segMu.Lock()
 			f.refreshLocked()
 			st.segMu.Unlock()

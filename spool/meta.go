@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -25,7 +26,8 @@ import (
 //
 //	m  "format"        u8 version
 //	   "applied"       u64 journal position up to which everything in here is applied
-//	   "clock"         i64 the latest time that the spool has seen
+//	   "clock"         i64 the spool's own time when this was written
+//	   "skew"          JSON clockState: how far the wall clock was from it, and the boot clock
 //	   "quarantined"   u64 how many files were set aside
 //	p  STREAM 0 u16    JSON partitionRecord: next offset, log start, lost ranges
 //	g  STREAM 0 u64    JSON segmentRecord: what a segment holds, so that a missing one can be told
@@ -38,6 +40,9 @@ type meta struct {
 	path     string
 	key      *crypt.DataKey                // nil: not encrypted
 	onDamage func(space string, err error) // told of a value that cannot be decrypted; nil is fine
+
+	raw  *os.File              // for plain reads
+	lost atomic.Pointer[error] // set when bbolt's locks are held for ever: only another process can use the file
 
 	mu sync.Mutex // held by update until its OnCommit handlers have run, which bbolt does after it lets the next one in
 }
@@ -56,6 +61,7 @@ var (
 	keyFormat      = []byte("format")
 	keyApplied     = []byte("applied")
 	keyClock       = []byte("clock")
+	keySkew        = []byte("skew")
 	keyQuarantined = []byte("quarantined")
 )
 
@@ -69,6 +75,8 @@ type segmentRecord struct {
 	Sealed     bool           `json:"sealed"`
 	Removed    bool           `json:"removed,omitempty"` // its file is being removed; not a loss
 	Bytes      int64          `json:"bytes"`
+	SHA256     string         `json:"sha256,omitempty"` // of the sealed file; a segment of an earlier version gets it later
+	Newest     int64          `json:"newest,omitempty"` // spool's own time at which its last record came, or later
 	Partitions []segmentRange `json:"partitions"`
 }
 
@@ -92,13 +100,16 @@ func openMeta(path string, readOnly bool) (*meta, error) {
 			return metaError(path, err)
 		}
 		m.db = db
+		if m.raw, err = os.Open(path); err != nil {
+			return err
+		}
 		if readOnly {
 			return m.checkFormat()
 		}
 		return m.init()
 	})
-	if err != nil && m.db != nil {
-		_ = guard(path, m.db.Close)
+	if err != nil {
+		_ = m.close()
 	}
 	if err != nil {
 		return nil, err
@@ -204,20 +215,52 @@ func (m *meta) checkFormat() error {
 }
 
 func (m *meta) view(fn func(tx *bolt.Tx) error) error {
-	return guard(m.path, func() error { return m.db.View(fn) })
+	return m.guarded(func() error { return m.db.View(fn) })
 }
 
 func (m *meta) update(fn func(tx *bolt.Tx) error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return guard(m.path, func() error { return m.db.Update(fn) })
+	err := m.guarded(func() error { return m.db.Update(fn) })
+	if _, panicked := errors.AsType[*segment.CorruptionError](err); panicked && segment.CheckMetas(m.path, m.raw) == nil {
+		m.lost.CompareAndSwap(nil, &err) // bbolt's rollback reads pages too: it has panicked again and keeps its lock
+	}
+	return err
+}
+
+// metaTimeout is more than any transaction takes on a slow disk: after it, bbolt goes in circles on a damaged tree.
+const metaTimeout = time.Minute
+
+// guarded runs a transaction. The file may have been damaged since it was opened: bbolt panics, faults or never ends then, some of that
+// with its locks held. The meta pages are looked at before it does.
+func (m *meta) guarded(fn func() error) error {
+	if lost := m.lost.Load(); lost != nil {
+		return *lost
+	}
+	if err := segment.CheckMetas(m.path, m.raw); err != nil {
+		return err
+	}
+	began := time.Now()
+	err := segment.Guarded(m.path, metaTimeout, fn)
+	if damaged(err) && time.Since(began) >= metaTimeout {
+		m.lost.Store(&err)
+	}
+	return err
 }
 
 func (m *meta) close() error {
 	if m == nil || m.db == nil {
 		return nil
 	}
-	return guard(m.path, m.db.Close)
+	wait := metaTimeout / 6
+	if m.lost.Load() != nil {
+		wait = time.Second // most likely in vain
+	}
+	err := segment.Guarded(m.path, wait, m.db.Close)
+	if m.raw != nil {
+		err = errors.Join(err, m.raw.Close())
+	}
+	return err
 }
 
 func (m *meta) size() int64 {
@@ -237,6 +280,18 @@ func (m *meta) number(tx *bolt.Tx, key []byte) uint64 {
 
 func (m *meta) putNumber(tx *bolt.Tx, key []byte, v uint64) error {
 	return tx.Bucket(bucketMeta).Put(key, binary.BigEndian.AppendUint64(nil, v))
+}
+
+func (m *meta) clockState(tx *bolt.Tx) (c clockState) {
+	if v := tx.Bucket(bucketMeta).Get(keySkew); v != nil && json.Unmarshal(v, &c) != nil {
+		c = clockState{} // as in a directory of an earlier version
+	}
+	c.Own = int64(m.number(tx, keyClock))
+	return c
+}
+
+func (m *meta) putClock(tx *bolt.Tx, c clockState) error {
+	return errors.Join(m.putNumber(tx, keyClock, uint64(c.Own)), putJSON(tx.Bucket(bucketMeta), keySkew, c))
 }
 
 func partitionKey(stream string, partition int) []byte {

@@ -81,7 +81,7 @@ func (m *meta) convert(keys *crypt.Keyring) error {
 	if err != nil {
 		return err
 	}
-	m.db, m.key = fresh.db, to.key
+	m.db, m.raw, m.key = fresh.db, fresh.raw, to.key
 	return nil
 }
 

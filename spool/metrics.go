@@ -21,6 +21,7 @@ type metrics struct {
 	sealed            prometheus.Counter
 	removed           *prometheus.CounterVec
 	readBehind        prometheus.Counter
+	unkept            prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer, s *Spool) *metrics {
@@ -57,6 +58,9 @@ func newMetrics(reg prometheus.Registerer, s *Spool) *metrics {
 		removed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "forebay_spool_segments_removed_total", Help: "Segments removed, by reason.",
 		}, []string{"reason"}),
+		unkept: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "forebay_spool_quarantine_removed_files_total", Help: "Damaged files removed from quarantine by its max_size or max_age.",
+		}),
 		readBehind: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "forebay_spool_segment_reads_total", Help: "Batches that readers took from segments because they are behind the memory.",
 		}),
@@ -66,7 +70,7 @@ func newMetrics(reg prometheus.Registerer, s *Spool) *metrics {
 	}
 	m.all = []prometheus.Collector{
 		m.syncSeconds, m.groupSeconds, m.groupRecords, m.journalBytes, m.blocked, m.materialiseErrors, m.materialiseTime,
-		m.sealed, m.removed, m.readBehind, newCollector(s),
+		m.sealed, m.removed, m.readBehind, m.unkept, newCollector(s),
 	}
 	for _, c := range m.all {
 		m.reg.MustRegister(c)
@@ -101,7 +105,7 @@ func (m *metrics) materialised(d time.Duration) { m.materialiseTime.Observe(d.Se
 type collector struct {
 	s *Spool
 
-	disk, maxSize, free, full, queue, tail, unapplied, quarantined, clockStep *prometheus.Desc
+	disk, maxSize, free, full, queue, tail, unapplied, quarantined, clockStep, clockSteps *prometheus.Desc
 
 	bytes, segments, streamFull, appended, expired, skipped, dropped, records, hotShare *prometheus.Desc
 }
@@ -120,7 +124,8 @@ func newCollector(s *Spool) *collector {
 		tail:        d("tail_bytes", "Memory of the newest records."),
 		unapplied:   d("unapplied_bytes", "Memory of records that are in the journal only."),
 		quarantined: d("quarantined_files_total", "Damaged files that were set aside."),
-		clockStep:   d("clock_step_seconds", "How far the wall clock was set since the start; the spool does not follow it."),
+		clockStep:   d("clock_step_seconds", "How far the wall clock was set forward, less back, since the directory was made: its difference to the spool's own time."),
+		clockSteps:  d("clock_steps_total", "Times that the wall clock was set by more than a second."),
 		bytes:       d("stream_disk_bytes", "Bytes of a stream's segments on disk.", "stream"),
 		segments:    d("stream_segments", "Segments of a stream.", "stream"),
 		streamFull:  d("stream_full", "1 while a stream is at its own max_size.", "stream"),
@@ -135,7 +140,7 @@ func newCollector(s *Spool) *collector {
 
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		c.disk, c.maxSize, c.free, c.full, c.queue, c.tail, c.unapplied, c.quarantined, c.clockStep,
+		c.disk, c.maxSize, c.free, c.full, c.queue, c.tail, c.unapplied, c.quarantined, c.clockStep, c.clockSteps,
 		c.bytes, c.segments, c.streamFull, c.appended, c.expired, c.skipped, c.dropped, c.records, c.hotShare,
 	} {
 		ch <- d
@@ -158,7 +163,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(c.tail, float64(st.TailBytes))
 	gauge(c.unapplied, float64(st.UnappliedBytes))
 	counter(c.quarantined, uint64(st.Quarantined))
-	gauge(c.clockStep, c.s.clock.step().Seconds())
+	gauge(c.clockStep, time.Duration(c.s.clock.skew.Load()).Seconds())
+	counter(c.clockSteps, c.s.clock.steps.Load())
 	for _, s := range st.Streams {
 		gauge(c.bytes, float64(s.Bytes), s.Name)
 		gauge(c.segments, float64(s.Segments), s.Name)

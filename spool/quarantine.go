@@ -62,10 +62,24 @@ func (s *Spool) quarantineBad(ctx context.Context, st *stream) {
 		if !f.bad.Load() {
 			continue
 		}
-		if err := s.quarantineSegment(ctx, f); err != nil && ctx.Err() == nil && s.throttle.allow(s.clock.now()) {
+		err := s.quarantineSegment(ctx, f)
+		if err == nil {
+			continue
+		}
+		f.stuck.Store(true)
+		s.wakeMending()
+		if ctx.Err() == nil && s.throttle.allow(s.clock.now()) {
 			s.log.Error("damaged segment cannot be replaced now, it is tried again", "path", f.path, "err", err)
 		}
 	}
+}
+
+// wakeMending has those look again who wait for a damaged segment.
+func (s *Spool) wakeMending() {
+	s.healthMu.Lock()
+	defer s.healthMu.Unlock()
+	close(s.repaired)
+	s.repaired = make(chan struct{})
 }
 
 // quarantineSegment saves what can be read of f into a file in its place. An error, such as a full disk, has changed
@@ -102,10 +116,7 @@ func (s *Spool) quarantineSegment(ctx context.Context, f *segmentFile) error {
 	}); err != nil {
 		s.log.Warn("catalog cannot be written after a quarantine", "err", err)
 	}
-	s.healthMu.Lock()
-	close(s.repaired)
-	s.repaired = make(chan struct{})
-	s.healthMu.Unlock()
+	s.wakeMending()
 	return nil
 }
 
@@ -119,7 +130,8 @@ func (s *Spool) replacement(ctx context.Context, f *segmentFile) (fresh *segment
 		return nil, "", err
 	}
 	if saved == nil {
-		if to, err = s.setAside(f.path, name); err != nil {
+		to, err = s.setAside(f.path, name)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			s.log.Error("damaged segment cannot be moved and stays where it is", "path", f.path, "err", err)
 		}
 		return nil, to, nil
@@ -134,12 +146,16 @@ func (s *Spool) replacement(ctx context.Context, f *segmentFile) (fresh *segment
 	seg, err := segment.Open(f.path, s.segmentOptions(f.st, f.seq))
 	if err != nil { // without a descriptor the one that is open does as well
 		s.log.Warn("what was saved is read by the name that it had", "path", f.path, "err", err)
-		seg = saved
+		if seg = saved; seg.Pin() != nil {
+			s.log.Error("what was saved cannot be read until the next start", "path", f.path)
+		}
 	} else if err := saved.Close(); err != nil {
 		s.log.Warn("segment does not close", "path", tmp, "err", err)
 	}
 	fresh = newSegmentFile(f.st, f.seq, seg)
 	fresh.path = f.path
+	fresh.newest.Store(f.newest.Load())
+	s.hashSegment(ctx, fresh)
 	return fresh, to, nil
 }
 
@@ -149,6 +165,9 @@ func (s *Spool) salvage(ctx context.Context, f *segmentFile, dst string) (out *s
 		return nil, err
 	}
 	_, err = f.with(func(seg *segment.Segment) (err error) {
+		if err := seg.Readable(); damaged(err) {
+			return nil // nothing of it: no new file is needed, nor room for one
+		}
 		in := seg.Info()
 		o := s.segmentOptions(f.st, f.seq)
 		o.Created = in.Created

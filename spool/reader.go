@@ -2,6 +2,7 @@ package spool
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -17,6 +18,8 @@ type Reader struct {
 	next   Offset
 	once   sync.Once
 	closed chan struct{}
+
+	mending <-chan struct{} // closed when a damaged segment that the reader waits for may have been replaced; nil when it waits for none
 
 	match   *Match       // nil: everything
 	aligned Offset       // where a batch of a segment begins
@@ -43,6 +46,9 @@ func (r *Reader) Next(ctx context.Context) (Batch, error) {
 	for {
 		wake := r.Wake()
 		b, ok, err := r.TryNext()
+		if errors.Is(err, ErrRepairing) {
+			wake, err = r.mending, nil
+		}
 		if ok || err != nil {
 			return b, err
 		}
@@ -59,6 +65,9 @@ func (r *Reader) Next(ctx context.Context) (Batch, error) {
 // Wake returns a channel that is closed when there may be more than at the last TryNext, so that one goroutine can wait
 // for many readers. Ask for it before TryNext, or a record that comes in between is missed.
 func (r *Reader) Wake() <-chan struct{} {
+	if r.mending != nil {
+		return r.mending
+	}
 	r.p.mu.Lock()
 	defer r.p.mu.Unlock()
 	if r.next < r.p.end {
@@ -72,8 +81,10 @@ func (r *Reader) Wake() <-chan struct{} {
 
 var readyNow = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
-// TryNext is Next without waiting; false at the tail.
+// TryNext is Next without waiting for records; false at the tail. It waits while a damaged segment is being replaced, and returns
+// ErrRepairing when that cannot be done now.
 func (r *Reader) TryNext() (Batch, bool, error) {
+	r.mending = nil
 	for {
 		select {
 		case <-r.closed:
@@ -150,12 +161,13 @@ func (p *partition) goneLocked(from, to Offset) Batch {
 }
 
 // batch filters out what is expired. recs are shared: they are copied only when one is.
-func (r *Reader) batch(first, next Offset, recs []Record, minExpiry int64) Batch {
-	b := Batch{First: first, Next: next, Records: recs}
+func (r *Reader) batch(first, next Offset, recs []Record, minExpiry int64) (b Batch) {
+	b = Batch{First: first, Next: next, Records: recs}
 	if minExpiry == 0 {
 		return b
 	}
 	now := r.s.clock.now()
+	defer func() { b.Records = r.s.clock.wallTimes(b.Records) }()
 	if minExpiry > now {
 		return b
 	}
@@ -272,13 +284,18 @@ func (r *Reader) hole(o, next Offset, more bool) (Batch, step, error) {
 	return Batch{First: to, Next: to, Gap: &Gap{From: o, To: to, Reason: GapDamaged}}, stepBatch, nil
 }
 
-// skipDamaged waits until the janitor has saved what can be saved from the segment; then the reader looks again.
+// skipDamaged waits until the janitor has saved what can be saved from the segment; then the reader looks again. It does not wait for
+// room on a full disk: nobody knows when that comes.
 func (r *Reader) skipDamaged(f *segmentFile) (Batch, step, error) {
 	r.s.healthMu.Lock()
 	repaired := r.s.repaired
 	r.s.healthMu.Unlock()
 	if alive, _ := f.with(func(*segment.Segment) error { return nil }); !alive {
 		return Batch{}, stepAgain, nil // it has been set aside before we asked
+	}
+	if f.stuck.Load() {
+		r.mending = repaired
+		return Batch{}, stepTail, fmt.Errorf("spool: read %s/%d at %d: %w", r.p.st.name, r.p.num, r.next, ErrRepairing)
 	}
 	r.s.kickJanitor()
 	select {

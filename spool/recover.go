@@ -44,10 +44,8 @@ func (s *Spool) recover(opts Options) error {
 	} else if err != nil {
 		return err
 	}
-	s.clock = newClock(opts.Now, r.seen)
-	if s.clock.ahead > 0 {
-		s.log.Warn("wall clock is behind what the spool has seen; its own time goes on from there", "behind", s.clock.ahead)
-	}
+	s.clock = newClock(opts, r.seen)
+	s.tellClock()
 	if err := r.openSegments(); err != nil {
 		return err
 	}
@@ -124,9 +122,8 @@ func (s *Spool) addStream(st *stream) *stream {
 func (s *Spool) streamOnDisk(name string, partition int) *stream {
 	st := s.byName[name]
 	if st == nil {
-		s.log.Warn("stream is on the disk but not in the configuration; it can be read and gets nothing new", "stream", name)
 		cfg := DefaultStreamConfig(name)
-		cfg.Partitions = 1
+		cfg.Partitions, cfg.Retention = 1, 0 // what its rules were is not known: nothing of it goes
 		st = s.addStream(newStream(cfg, 0))
 		st.configured = false
 	}
@@ -138,7 +135,7 @@ func (s *Spool) streamOnDisk(name string, partition int) *stream {
 type recovery struct {
 	s            *Spool
 	rebuilt      bool // meta.db was begun anew
-	seen         int64
+	seen         clockState
 	catalog      map[string]map[uint64]segmentRecord
 	floor        map[*partition]Offset // the next offset that meta.db knows
 	gone         map[*partition][]lostRange
@@ -253,6 +250,7 @@ func (r *recovery) finish() error {
 	}); err != nil {
 		return err
 	}
+	s.tellUnconfigured()
 	s.tellSize()
 	s.checkRoom()
 	return nil

@@ -15,7 +15,7 @@ func FuzzRecovery(f *testing.F) {
 	g.reset()
 	p := newStream(oneStream(nil), 0).parts[0]
 	for i := range 3 {
-		g.add(p, testRecord(i), weight{100, 100}, nil)
+		g.add(p, testRecord(i), weight{100, 100, 0}, nil)
 	}
 	g.addChanges([]Change{{"space", "key", []byte("v")}, {cursorSpace, "c", []byte{1, 0, 0, 0}}})
 	f.Add(g.appendPayload(nil))

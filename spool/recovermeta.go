@@ -83,7 +83,7 @@ func (r *recovery) readMeta() error {
 	return m.view(func(tx *bolt.Tx) error {
 		r.s.metaApplied = m.number(tx, keyApplied)
 		r.s.quarantined.Store(m.number(tx, keyQuarantined))
-		r.seen = int64(m.number(tx, keyClock))
+		r.seen = m.clockState(tx)
 		if err := m.partitions(tx, func(stream string, partition int, rec partitionRecord) error {
 			p := r.s.streamOnDisk(stream, partition).parts[partition]
 			p.start, p.lost = rec.Start, rec.Lost

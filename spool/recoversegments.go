@@ -111,6 +111,10 @@ func (r *recovery) openSegment(st *stream, seq uint64, path string) error {
 		return err
 	}
 	f := newSegmentFile(st, seq, seg)
+	if f.sealed.Load() && rec.SHA256 != "" && rec.Bytes == f.bytes.Load() {
+		f.hash.Store(&fileHash{size: rec.Bytes, sum: rec.SHA256})
+	}
+	f.newest.Store(rec.Newest)
 	f.catalogued.Store(known && rec.Sealed && slices.Equal(rec.Partitions, f.ranges))
 	for _, rg := range f.ranges {
 		st.grow(rg.Partition + 1)

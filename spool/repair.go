@@ -94,7 +94,9 @@ func Repair(ctx context.Context, cfg Config, opts Options, o VerifyOptions) (Rep
 	for _, st := range s.streams {
 		s.sealRolled(ctx, st)
 	}
-	return r, errors.Join(s.materialise(true), s.release())
+	err = s.materialise(true)
+	s.saveHashes()
+	return r, errors.Join(err, s.release())
 }
 
 func (s *Spool) repairSegment(ctx context.Context, found Finding) error {
@@ -147,6 +149,7 @@ func (s *Spool) reindex(ctx context.Context, f *segmentFile) error {
 	if err := s.replaceFile(f, tmp); err != nil {
 		return err
 	}
+	s.hashSegment(ctx, f)
 	f.catalogued.Store(false)
 	s.log.Info("segment written again with its index", "stream", f.st.name, "segment", f.seq)
 	return nil

@@ -42,6 +42,7 @@ func (s *Spool) clean(ctx context.Context) {
 	now := s.clock.now()
 	s.noticeClockStep()
 	s.hot.watch(s, now)
+	s.lookAfterFiles()
 	for _, st := range s.streams {
 		s.rollOld(st, now)
 		s.sealRolled(ctx, st)
@@ -53,6 +54,9 @@ func (s *Spool) clean(ctx context.Context) {
 	}
 	s.trimDisk(ctx)
 	s.checkRoom()
+	s.trimQuarantine(ctx)
+	s.hashOld(ctx, now)
+	s.saveHashes()
 	s.lookAside()
 }
 
@@ -83,6 +87,7 @@ func (s *Spool) sealRolled(ctx context.Context, st *stream) {
 		f.refreshLocked()
 		st.segMu.Unlock()
 		f.catalogued.Store(false)
+		s.hashSegment(ctx, f)
 		s.metrics.sealed.Inc()
 		s.tellSealed()
 		s.log.Info("segment sealed", "stream", st.name, "segment", f.seq, "bytes", f.bytes.Load())
@@ -160,11 +165,15 @@ func (st *stream) oldest() *segmentFile {
 	return st.segs[0]
 }
 
-// newest is the time of the newest record of a segment.
+// newest is when the newest record of a segment came, in the spool's own time: those that records have are the wall clock's. Where
+// the catalog does not know it, it was sealed after that.
 func (s *Spool) newest(f *segmentFile) (t int64) {
+	if t := f.newest.Load(); t != 0 {
+		return t
+	}
 	_, _ = f.with(func(seg *segment.Segment) error {
 		in := seg.Info()
-		t = max(in.MaxTime, in.Created)
+		t = max(in.SealedAt, in.Created)
 		return nil
 	})
 	return t
@@ -172,6 +181,9 @@ func (s *Spool) newest(f *segmentFile) (t int64) {
 
 // delivered tells whether every protected cursor has passed the segment.
 func (s *Spool) delivered(f *segmentFile) bool {
+	if !f.st.configured {
+		return false // nobody has said that it may go
+	}
 	f.st.segMu.RLock()
 	ranges := f.ranges
 	f.st.segMu.RUnlock()

@@ -229,12 +229,15 @@ func TestClockOfANewRunIsNotBeforeTheLast(t *testing.T) {
 	s := mustOpen(t, cfg, Options{Now: clock.now})
 	clock.advance(time.Hour)
 	put(t, s, Entry{Record: testRecord(0)})
-	last := s.Now()
+	last := s.clock.now()
 	mustClose(t, s)
 	clock.advance(-24 * time.Hour) // a machine without a battery for its clock
 	s = mustOpen(t, cfg, Options{Now: clock.now})
-	if now := s.Now(); now.Before(last) {
+	if now := s.clock.now(); now < last {
 		t.Errorf("time goes on at %v, was %v", now, last)
+	}
+	if got := s.Now(); !got.Equal(clock.now()) {
+		t.Errorf("the wall clock says %v, the spool %v", clock.now(), got)
 	}
 }
 

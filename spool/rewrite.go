@@ -59,6 +59,7 @@ func (s *Spool) rewrite(ctx context.Context, f *segmentFile, now int64) error {
 		return err
 	}
 	f.st.expired.Add(had - kept)
+	s.hashSegment(ctx, f)
 	f.catalogued.Store(false)
 	s.log.Info("segment rewritten without expired records", "stream", f.st.name, "segment", f.seq, "bytes", f.bytes.Load(), "before", before)
 	return nil
@@ -72,9 +73,14 @@ func (s *Spool) replaceFile(f *segmentFile, tmp string) error {
 	if f.seg == nil {
 		return os.Remove(tmp)
 	}
+	if err := f.seg.Pin(); err != nil { // should the new one not open, the old one has no name
+		return errors.Join(err, os.Remove(tmp))
+	}
 	if err := os.Rename(tmp, f.path); err != nil {
 		return errors.Join(err, os.Remove(tmp))
 	}
+	f.hash.Store(nil)
+	f.catalogued.Store(false)
 	err := s.fs.SyncDir(s.segmentDir(f.st.name))
 	seg, oerr := segment.Open(f.path, s.segmentOptions(f.st, f.seq))
 	if oerr != nil {

@@ -191,13 +191,19 @@ func (t *throttle) allow(now int64) bool {
 	return (last == 0 || now-last >= int64(time.Minute)) && t.last.CompareAndSwap(last, now)
 }
 
-func (s *Spool) noticeClockStep() {
-	step := s.clock.step()
-	noticed := time.Duration(s.clockStep.Load())
-	if d := step - noticed; d > clockStepMin || d < -clockStepMin {
-		s.clockStep.Store(int64(step))
-		s.log.Warn("wall clock was set; the spool goes on with its own time until the gateway is started again", "step", d, "total", step)
+// tellClock says at the start what is known of the wall clock.
+func (s *Spool) tellClock() {
+	s.clockTold = s.clock.skew.Load()
+	if d := s.clock.down; d != 0 {
+		s.log.Warn("wall clock was set while the gateway was down; times to live and retention go on as if it had not been", "step", d,
+			"wall_clock_ahead", time.Duration(s.clockTold))
 	}
 }
 
-const clockStepMin = time.Second // less is slewing and rounding
+func (s *Spool) noticeClockStep() {
+	_, skew := s.clock.read()
+	if d := time.Duration(skew - s.clockTold); d > clockStepMin || d < -clockStepMin {
+		s.clockTold = skew
+		s.log.Warn("wall clock was set; times to live and retention go on as if it had not been", "step", d, "wall_clock_ahead", time.Duration(skew))
+	}
+}

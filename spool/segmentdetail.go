@@ -91,10 +91,10 @@ func (s *Spool) InspectSegment(ctx context.Context, q SegmentQuery) (SegmentDeta
 		}
 		var d SegmentDetail
 		ok, err := f.with(func(seg *segment.Segment) (err error) {
-			d, err = inspectSegment(ctx, seg, q, s.clock.now())
+			d, err = inspectSegment(ctx, seg, q, s.clock)
 			return err
 		})
-		if l, there := f.list(s.clock.now()); there {
+		if l, there := f.list(s.clock); there {
 			d.SegmentListing = l
 		}
 		if ok {
@@ -131,15 +131,15 @@ func InspectFile(ctx context.Context, cfg EncryptionConfig, path string, q Segme
 	if err != nil {
 		return SegmentDetail{}, err
 	}
-	d, err := inspectSegment(ctx, seg, q, time.Now().UnixNano())
+	d, err := inspectSegment(ctx, seg, q, newClock(Options{}.withDefaults(), clockState{}))
 	return d, errors.Join(err, seg.Close())
 }
 
 var errEnough = errors.New("enough")
 
-func inspectSegment(ctx context.Context, seg *segment.Segment, q SegmentQuery, now int64) (SegmentDetail, error) {
+func inspectSegment(ctx context.Context, seg *segment.Segment, q SegmentQuery, c *clock) (SegmentDetail, error) {
 	d := SegmentDetail{
-		SegmentListing: listSegment(seg, now), PartitionDetails: []SegmentPartition{}, Batches: []BatchListing{}, Topics: []Posting{}, Clients: []Posting{},
+		SegmentListing: listSegment(seg, c), PartitionDetails: []SegmentPartition{}, Batches: []BatchListing{}, Topics: []Posting{}, Clients: []Posting{},
 	}
 	limit := limitOf(q.Limit)
 	for _, p := range seg.Info().Partitions {
@@ -155,7 +155,7 @@ func inspectSegment(ctx context.Context, seg *segment.Segment, q SegmentQuery, n
 				d.MoreBatches = true
 				return errEnough
 			}
-			d.Batches = append(d.Batches, listBatch(b))
+			d.Batches = append(d.Batches, listBatch(b, c.skew.Load()))
 			return nil
 		})
 		if err != nil && !errors.Is(err, errEnough) {
@@ -170,10 +170,10 @@ func inspectSegment(ctx context.Context, seg *segment.Segment, q SegmentQuery, n
 	return d, err
 }
 
-func listBatch(b segment.Batch) BatchListing {
+func listBatch(b segment.Batch, skew int64) BatchListing {
 	return BatchListing{
 		Partition: b.Partition, First: Offset(b.Base), Next: Offset(b.Next), Records: b.Count, StoredBytes: b.StoredBytes, Codec: b.Codec.String(), KeyID: b.KeyID,
-		MinTime: timeOf(b.MinTime), MaxTime: timeOf(b.MaxTime), MinExpiry: timeOf(b.MinExpiry), MaxExpiry: timeOf(b.MaxExpiry), Never: b.Never,
+		MinTime: timeOf(b.MinTime), MaxTime: timeOf(b.MaxTime), MinExpiry: timeOf(shiftTime(b.MinExpiry, skew)), MaxExpiry: timeOf(shiftTime(b.MaxExpiry, skew)), Never: b.Never,
 	}
 }
 

@@ -24,12 +24,15 @@ type segmentFile struct {
 	seg *segment.Segment // nil once it is gone
 
 	ranges     []segmentRange // guarded by st.segMu; ascending by partition
+	newest     atomic.Int64   // own time at which its last record came, or later; 0 is not known
 	created    int64          // Unix nanoseconds
 	sealed     atomic.Bool
 	rolled     atomic.Bool // it gets nothing more and waits for its sealing
 	bytes      atomic.Int64
-	catalogued atomic.Bool // its last state is in the catalog
-	bad        atomic.Bool // damaged: the janitor sets it aside
+	catalogued atomic.Bool              // its last state is in the catalog
+	hash       atomic.Pointer[fileHash] // nil: not known yet, or active
+	bad        atomic.Bool              // damaged: the janitor sets it aside
+	stuck      atomic.Bool              // it is bad, and the last try to replace it has failed: for want of room
 
 	pinned atomic.Int32 // a backup copies it: it stays as it is
 }
@@ -54,7 +57,7 @@ func (s *Spool) segmentOptions(st *stream, seq uint64) segment.Options {
 	return segment.Options{
 		Stream: st.name, Sequence: seq, Codec: s.codec, Keys: s.keys,
 		MaxSize: 2*int64(s.cfg.Segment.MaxSize) + 2*segment.MaxBody + 16<<20,
-		Now:     s.Now,
+		Now:     s.ownNow, Pool: s.pool,
 	}
 }
 
@@ -90,7 +93,14 @@ func (f *segmentFile) rangeOf(partition int) (r segmentRange, ok bool) {
 func (f *segmentFile) record() segmentRecord {
 	f.st.segMu.RLock()
 	defer f.st.segMu.RUnlock()
-	return segmentRecord{Sealed: f.sealed.Load(), Bytes: f.bytes.Load(), Partitions: f.ranges}
+	r := segmentRecord{Sealed: f.sealed.Load(), Bytes: f.bytes.Load(), Partitions: f.ranges}
+	if h := f.hash.Load(); h != nil && r.Sealed {
+		r.Bytes, r.SHA256 = h.size, h.sum
+	}
+	if r.Sealed {
+		r.Newest = f.newest.Load()
+	}
+	return r
 }
 
 // with runs fn with the open segment; false when it is gone, which means: look again.

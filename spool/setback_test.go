@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -44,8 +45,28 @@ func TestDamagedSegmentWaitsUntilItCanBeSaved(t *testing.T) {
 	if f := s.streams[0].segs[0]; s.quarantineSegment(t.Context(), f) == nil || len(s.streams[0].segments()) != 1 {
 		t.Fatal("given up")
 	}
+	s.clean(t.Context())
+	r, err := s.NewReader(DefaultStream, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for err == nil { // what can be read comes first
+		_, _, err = r.TryNext()
+	}
+	if !errors.Is(err, ErrRepairing) {
+		t.Fatalf("reader of a segment that cannot be replaced: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := r.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("next: %v", err)
+	}
 	if err := os.RemoveAll(inTheWay); err != nil {
 		t.Fatal(err)
+	}
+	if b, err := r.Next(t.Context()); err != nil || b.First == b.Next && b.Gap == nil {
+		t.Fatalf("next once there is room: %+v, %v", b, err)
 	}
 	got, lost := wantAccounts(t, s, 1001)
 	if lost > 200 || len(quarantined(t, cfg)) != 1 {

@@ -29,6 +29,11 @@ type Options struct {
 	// Keep is asked before retention removes a sealed segment that everybody has had, because it may not be stored elsewhere yet; nil
 	// keeps none. It must not block, nor call the spool.
 	Keep func(SegmentID) Keep
+
+	Monotonic func() time.Duration // time that never steps; nil is the monotonic reading of Now
+	Boot      func() bootTime      // nil is the system's, and with Now none
+
+	system bool // Now is the system's clock, of which the monotonic half is read alone where that is enough
 }
 
 func (o Options) withDefaults() Options {
@@ -40,6 +45,15 @@ func (o Options) withDefaults() Options {
 	}
 	if o.FS == nil {
 		o.FS = vfs.OS
+	}
+	if o.Boot == nil && o.Now == nil {
+		o.Boot = systemBoot
+	}
+	if o.Boot == nil {
+		o.Boot = func() bootTime { return bootTime{} }
+	}
+	if o.Now == nil {
+		o.Now, o.system = time.Now, true
 	}
 	return o
 }
@@ -69,10 +83,12 @@ type Spool struct {
 	log     *slog.Logger
 	fs      vfs.FS
 	clock   *clock
+	boot    func() bootTime
 	metrics *metrics
 	keep    func(SegmentID) Keep
 	codec   segment.Codec
 	keys    *crypt.Keyring
+	pool    *segment.Pool // of sealed segments
 
 	lock    io.Closer
 	meta    *meta
@@ -126,13 +142,16 @@ type Spool struct {
 	gone            atomic.Bool // the files in the directory are others
 	cleanMu         sync.Mutex  // held by a round of the janitor
 	hot             hot         // the janitor's
+	hashed          atomic.Bool // a hash is not in the catalog yet
+	nextHash        int64       // likewise: when a segment of an earlier version gets its hash
+	nextLook        int         // likewise: the segment whose file is looked after next
 	janitorNow      chan struct{}
 	full            atomic.Bool // no room on the disk
 	noSpace         atomic.Bool // the last round of the materialiser met a full disk
 	diskFree        atomic.Int64
 	quarantineBytes atomic.Int64
 	quarantined     atomic.Uint64
-	clockStep       atomic.Int64
+	clockTold       int64 // the janitor's: the skew that the log knows
 	throttle        throttle
 
 	healthMu       sync.Mutex
@@ -188,6 +207,7 @@ func newSpool(cfg Config, opts Options) *Spool {
 		log:           opts.Logger,
 		fs:            opts.FS,
 		keep:          opts.Keep,
+		boot:          opts.Boot,
 		byName:        make(map[string]*stream),
 		tail:          &tail{limit: int64(cfg.TailSize)},
 		unappliedMax:  int64(cfg.TailSize) / 4 * 3,
@@ -204,6 +224,7 @@ func newSpool(cfg Config, opts Options) *Spool {
 		abandon:       make(chan struct{}),
 		restDone:      make(chan struct{}),
 	}
+	s.pool = segment.NewPool(openSegments())
 	s.codec, _ = segment.ParseCodec(cfg.Segment.Codec) // Validate has seen it
 	s.cursors = newCursorSet(s)
 	return s
@@ -275,9 +296,12 @@ func (s *Spool) OnGroup(fn func()) {
 	s.onGroup = append(s.onGroup[:len(s.onGroup):len(s.onGroup)], fn)
 }
 
-// Now is the spool's clock: the wall clock when the spool was opened (never before what the spool has seen earlier), and
-// the monotonic clock from there. It does not step when the wall clock does. ReceivedAt and ExpiresAt are in its terms.
-func (s *Spool) Now() time.Time { return time.Unix(0, s.clock.now()) }
+// Now is the wall clock. ReceivedAt and ExpiresAt are in its terms: when it is set, the records that come from the spool from then on
+// have their ExpiresAt moved with it, so that what is left of their time stays the same.
+func (s *Spool) Now() time.Time { return time.Unix(0, s.clock.wall()) }
+
+// ownNow is the spool's own time, for the files.
+func (s *Spool) ownNow() time.Time { return time.Unix(0, s.clock.now()) }
 
 // StreamInfo names a stream.
 type StreamInfo struct {

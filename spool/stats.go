@@ -29,7 +29,7 @@ type StreamStats struct {
 	Appended   uint64            // records made durable by this process
 	Expired    uint64            // records that left the disk with their time over, each once
 	Skipped    uint64            // records left out for a reader because their time was over, for each reader
-	Dropped    map[string]uint64 // by reason: drop_oldest, drop_new, damaged; rejected ones were never taken
+	Dropped    map[string]uint64 // by reason: drop_oldest, drop_new, damaged, journal_failed; rejected ones were never taken
 }
 
 // PartitionStats are one partition's.

@@ -39,9 +39,12 @@ const (
 	dropDamaged
 	dropRejected
 	dropNotStored
+	dropUnwritten
 )
 
-var dropReasons = [...]string{dropOldest: "drop_oldest", dropNew: "drop_new", dropDamaged: "damaged", dropRejected: "rejected", dropNotStored: GapNotStored}
+var dropReasons = [...]string{
+	dropOldest: "drop_oldest", dropNew: "drop_new", dropDamaged: "damaged", dropRejected: "rejected", dropNotStored: GapNotStored, dropUnwritten: "journal_failed",
+}
 
 func newStream(cfg StreamConfig, partitions int) *stream {
 	st := &stream{name: cfg.Name, cfg: cfg, configured: true, writable: cfg.Partitions}

@@ -123,7 +123,7 @@ func TestVerifyFindsAndRepairMends(t *testing.T) {
 			}
 		}
 	}, "were durable and are not there", "", true)
-	f("no index", func(t *testing.T, cfg Config) { dropIndex(t, plant(cfg, 1)) }, "", "has no index", false)
+	f("no index", func(t *testing.T, cfg Config) { dropIndex(t, plant(cfg, 1)) }, "is not the file that was sealed", "has no index", false)
 	f("leftovers", func(t *testing.T, cfg Config) {
 		if err := os.WriteFile(plant(cfg, 1)+".rewrite", []byte("x"), 0o640); err != nil {
 			t.Fatal(err)

@@ -2,6 +2,7 @@ package spool
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,8 +12,8 @@ import (
 	"github.com/forebay-gateway/forebay/spool/segment"
 )
 
-// verifySegment reads a whole segment.
-func verifySegment(ctx context.Context, seg *segment.Segment, stream string, seq uint64, r *VerifyResult, p *progress) error {
+// verifySegment reads a whole segment. sum is its hash in the catalog, "" when that has none.
+func verifySegment(ctx context.Context, seg *segment.Segment, stream string, seq uint64, sum string, r *VerifyResult, p *progress) error {
 	in := seg.Info()
 	p.what = segmentID(stream, seq)
 	before := p.done
@@ -41,10 +42,32 @@ func verifySegment(ctx context.Context, seg *segment.Segment, stream string, seq
 		}
 		r.found(segmentFinding(seg, stream, seq, ce))
 	}
+	if in.Sealed && sum != "" {
+		if err := verifyHash(ctx, in, stream, seq, sum, r); err != nil {
+			return err
+		}
+	}
 	if in.Sealed && (in.Topics < 0 || in.Clients < 0) {
 		r.found(Finding{
 			Severity: SeverityNote, Path: in.Path, Stream: stream, What: "has no index of topics and clients: reads by topic or client read all of it",
 			NextStart: "stays so; repair writes it", repair: repairIndex, seq: seq,
+		})
+	}
+	return nil
+}
+
+// verifyHash finds a change that no checksum of a batch sees: of pages that nothing reads, or by somebody who made the checksums fit.
+func verifyHash(ctx context.Context, in segment.Info, stream string, seq uint64, want string, r *VerifyResult) error {
+	_, sum, err := segment.Hash(ctx, in.Path)
+	if err != nil {
+		return err
+	}
+	r.Hashed++
+	if got := hex.EncodeToString(sum[:]); got != want {
+		r.found(Finding{
+			Severity: SeverityDamage, Path: in.Path, Stream: stream, seq: seq, repair: repairSalvage,
+			What:      fmt.Sprintf("is not the file that was sealed: its SHA-256 is %s, meta.db has %s", got, want),
+			NextStart: "nothing, each batch has its own checksum; repair sets it aside and keeps what can be read",
 		})
 	}
 	return nil
@@ -137,7 +160,9 @@ func (s *Spool) VerifySegment(ctx context.Context, stream string, seq uint64) (V
 		if f.seq != seq {
 			continue
 		}
-		if ok, err := f.with(func(seg *segment.Segment) error { return verifySegment(ctx, seg, stream, seq, &r, &progress{}) }); ok {
+		if ok, err := f.with(func(seg *segment.Segment) error {
+			return verifySegment(ctx, seg, stream, seq, f.sum(), &r, &progress{})
+		}); ok {
 			return r, err
 		}
 	}
@@ -181,7 +206,11 @@ func VerifyRunning(ctx context.Context, cfg Config, o VerifyOptions) (VerifyResu
 		seg, err := segment.Open(path, segment.Options{ReadOnly: true, Keys: keys})
 		switch {
 		case err == nil:
-			err = errors.Join(verifySegment(ctx, seg, stream, seq, &r, &p), seg.Close())
+			sum := ""
+			if o.SHA256 != nil && seg.Info().Sealed {
+				sum = o.SHA256(ctx, stream, seq)
+			}
+			err = errors.Join(verifySegment(ctx, seg, stream, seq, sum, &r, &p), seg.Close())
 		case errors.Is(err, fs.ErrNotExist): // it was removed meanwhile
 			err = nil
 		case errors.Is(err, segment.ErrLocked):

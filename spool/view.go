@@ -83,9 +83,15 @@ func (v *View) open(opts Options) error {
 	}
 	s := v.s
 	s.makeStreams()
-	r := &recovery{s: s, rebuilt: v.rebuilt, catalog: make(map[string]map[uint64]segmentRecord), floor: make(map[*partition]Offset)}
+	r := newRecovery(s, v.rebuilt)
 	if s.meta != nil {
-		if err := r.readMeta(); err != nil {
+		err := r.readMeta()
+		if damaged(err) { // pages are sound, a value is not
+			if err := v.forgetMeta(err); err != nil {
+				return err
+			}
+			r = newRecovery(s, true)
+		} else if err != nil {
 			return err
 		}
 	}
@@ -94,7 +100,7 @@ func (v *View) open(opts Options) error {
 			v.catalog = append(v.catalog, catalogued{stream, seq, rec})
 		}
 	}
-	s.clock = newClock(opts.Now, r.seen)
+	s.clock = newClock(opts, r.seen)
 	if err := v.openSegments(r); err != nil {
 		return err
 	}
@@ -161,10 +167,24 @@ func (v *View) openMeta() error {
 	default:
 		return err
 	}
-	found.NextStart += ": streams follow from their segments; sessions, retained messages and cursors are lost as far as the journal does not have them"
+	found.NextStart += metaAnew
 	v.found(found)
 	return nil
 }
+
+// forgetMeta goes on as if meta.db had been begun anew, which the next start does.
+func (v *View) forgetMeta(why error) error {
+	s := v.s
+	v.rebuilt = true
+	v.found(Finding{Severity: SeverityDamage, Path: s.path("meta.db"), What: detailOf(why), NextStart: "set aside in quarantine/ and begun anew" + metaAnew})
+	err := s.meta.close()
+	s.meta, s.streams, s.metaApplied = nil, nil, 0
+	clear(s.byName)
+	s.makeStreams()
+	return err
+}
+
+const metaAnew = ": streams follow from their segments; sessions, retained messages and cursors are lost as far as the journal does not have them"
 
 // empty tells whether there is no segment: a gateway that was killed in its first second leaves that behind.
 func (v *View) empty() bool {

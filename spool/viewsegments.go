@@ -100,6 +100,9 @@ func (v *View) openSegment(r *recovery, name string, seq uint64, path string) er
 		return err
 	}
 	f := newSegmentFile(st, seq, seg)
+	if f.sealed.Load() && rec.SHA256 != "" {
+		f.hash.Store(&fileHash{size: rec.Bytes, sum: rec.SHA256})
+	}
 	for _, rg := range f.ranges {
 		st.grow(rg.Partition + 1)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -62,8 +63,12 @@ func verify(cmd *cobra.Command, target *spoolTarget, o spool.VerifyOptions) (r s
 	}
 	v, err := spool.OpenView(cfg.Spool, spool.Options{})
 	if errors.Is(err, spool.ErrInUse) {
+		c, cerr := target.client(cfg)
+		if cerr == nil {
+			o.SHA256 = hashesOf(c)
+		}
 		r, err := spool.VerifyRunning(contextOf(cmd), cfg.Spool, o)
-		if c, cerr := target.client(cfg); err == nil && cerr == nil {
+		if err == nil && cerr == nil {
 			verifyActive(contextOf(cmd), c, &r)
 		}
 		return r, err
@@ -73,6 +78,27 @@ func verify(cmd *cobra.Command, target *spoolTarget, o spool.VerifyOptions) (r s
 	}
 	r, err = v.Verify(contextOf(cmd), o)
 	return r, errors.Join(err, v.Close())
+}
+
+// hashesOf asks the gateway for the hashes in its catalog, a stream at a time.
+func hashesOf(c *api.Client) func(context.Context, string, uint64) string {
+	sums := make(map[string]map[uint64]string)
+	return func(ctx context.Context, stream string, seq uint64) string {
+		if sums[stream] == nil {
+			sums[stream] = make(map[uint64]string)
+			for after, more := "", true; more; {
+				page, err := c.ListSegments(ctx, spool.SegmentsQuery{Stream: stream, After: after, Limit: 1000})
+				if err != nil {
+					break // batches are checked all the same
+				}
+				for _, l := range page.Segments {
+					sums[stream][l.Sequence] = l.SHA256
+				}
+				after, more = page.Next, page.Next != ""
+			}
+		}
+		return sums[stream][seq]
+	}
 }
 
 // verifyActive has the gateway check the segments that it has in use. What it does not answer for stays left out.
@@ -99,10 +125,21 @@ func printVerified(w io.Writer, r spool.VerifyResult) error {
 	}
 	verdict := "nothing is damaged"
 	if n := count(r.Findings, spool.SeverityDamage); n > 0 {
-		verdict = fmt.Sprintf("%d damaged places", n)
+		verdict = plural(n, "damaged place")
 	}
-	_, err := fmt.Fprintf(w, "%s: %s in %d segments, %d batches, %d records, %d journal frames, %s\n", r.Dir, verdict, r.Segments, r.Batches, r.Records, r.Frames, size(r.Bytes))
+	_, err := fmt.Fprintf(w, "%s: %s; read %s (%d held against their hash), %s, %s, %s, %s\n", r.Dir, verdict, plural(r.Segments, "segment"), r.Hashed,
+		plural(r.Batches, "batch"), plural(r.Records, "record"), plural(r.Frames, "journal frame"), size(r.Bytes))
 	return err
+}
+
+func plural[N int | uint64](n N, one string) string {
+	switch {
+	case n == 1:
+		return "1 " + one
+	case strings.HasSuffix(one, "ch"):
+		return fmt.Sprintf("%d %ses", n, one)
+	}
+	return fmt.Sprintf("%d %ss", n, one)
 }
 
 func count(findings []spool.Finding, s spool.Severity) (n int) {

@@ -197,7 +197,10 @@ func (p *Publish) FromRecord(r *spool.Record, now time.Time) bool {
 	if r.ExpiresAt == 0 {
 		return true
 	}
-	left := min(r.ExpiresAt-now.UnixNano(), r.ExpiresAt-r.ReceivedAt) // a clock that was set back must not lengthen it
+	left := r.ExpiresAt - now.UnixNano()
+	if whole := r.ExpiresAt - r.ReceivedAt; whole > 0 { // the spool moves ExpiresAt with a clock that is set, and it may be the earlier then
+		left = min(left, whole) // a clock that was set back must not lengthen it
+	}
 	if left <= 0 {
 		return false
 	}

@@ -53,6 +53,13 @@ func limited[T any](path string, d time.Duration, fn func() (T, error), drop fun
 	return zero, &CorruptionError{Path: path, Partition: -1, Reason: fmt.Sprintf("no end after %v", d)}
 }
 
+// Guarded runs fn, which uses a bbolt file, in a goroutine of its own: a panic or a memory fault of it is a *CorruptionError, and so
+// is that it has not returned after d; then it is left behind, and whatever it uses with it.
+func Guarded(path string, d time.Duration, fn func() error) error {
+	_, err := limited(path, d, func() (struct{}, error) { return struct{}{}, fn() }, func(struct{}) {})
+	return err
+}
+
 // place gives an error of a stored record its place in the file.
 func place(path string, partition int, base uint64, err error) error {
 	var se storedError

@@ -205,3 +205,22 @@ func (s *Segment) Readable() error {
 	}
 	return nil
 }
+
+// Park closes all that nobody reads just now, as if others had been used.
+func (p *Pool) Park() {
+	p.mu.Lock()
+	var all []*Segment
+	for e := p.open.Front(); e != nil; e = e.Next() {
+		all = append(all, e.Value.(*Segment))
+	}
+	for _, s := range all {
+		p.open.Remove(s.place)
+		s.place = nil
+	}
+	p.mu.Unlock()
+	for _, s := range all {
+		if !s.park() {
+			p.keep(s)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -318,11 +319,13 @@ func (s *Segment) view(fn func(tx *bolt.Tx) error) error {
 
 // checkMetas looks at the meta pages with plain reads. bbolt looks at them when a transaction begins, with a lock held that
 // it keeps for ever when that panics or faults: with a file that was cut or written over, or a sector that cannot be read.
-func (s *Segment) checkMetas() error {
+func (s *Segment) checkMetas() error { return checkMetas(s.raw, pageSize) }
+
+func checkMetas(f io.ReaderAt, size int64) error {
 	valid := false
 	for i := range int64(2) {
 		p := make([]byte, pageHeader+64)
-		if _, err := s.raw.ReadAt(p, i*pageSize); err != nil {
+		if _, err := f.ReadAt(p, i*size); err != nil {
 			return readError(uint64(i), err)
 		}
 		valid = valid || validMeta(p[pageHeader:])
@@ -331,6 +334,14 @@ func (s *Segment) checkMetas() error {
 		return storedError("no valid meta page")
 	}
 	return nil
+}
+
+// CheckMetas is that look at any file of bbolt, for whoever is about to begin a transaction.
+func CheckMetas(path string, f io.ReaderAt) error {
+	if os.Getpagesize() != pageSize { // bbolt takes the system's
+		return nil
+	}
+	return place(path, -1, 0, checkMetas(f, pageSize))
 }
 
 // Close closes the file. Twice is fine.
