@@ -22,6 +22,7 @@ type Sealed struct {
 	SealedAt         time.Time
 	MinTime, MaxTime time.Time // of the records; zero when there are none
 	KeyID            uint32    // of the key that it is encrypted with, 0 when it is not
+	SHA256           string    // of the file, hexadecimal; "" until it is computed
 	Partitions       []SealedPartition
 	Delivered        bool // every protected cursor has passed it
 	Oldest           bool // of its stream: only that one may be removed
@@ -50,6 +51,7 @@ func (s *Spool) Sealed(stream string) ([]Sealed, error) {
 			continue
 		}
 		se := sealedOf(in)
+		se.SHA256 = f.sum()
 		se.Delivered, se.Oldest = s.delivered(f), i == 0
 		list = append(list, se)
 	}
@@ -90,7 +92,9 @@ func (s *Spool) SealedFile(stream string, seq uint64) (*SealedFile, error) {
 	if ok, err := f.with(func(seg *segment.Segment) error { in = seg.Info(); return nil }); !ok || err != nil {
 		return nil, errors.Join(err, fmt.Errorf("spool: %s: %w", segmentID(stream, seq), ErrUnknownSegment))
 	}
-	return &SealedFile{Sealed: sealedOf(in), f: f}, nil
+	se := sealedOf(in)
+	se.SHA256 = f.sum()
+	return &SealedFile{Sealed: se, f: f}, nil
 }
 
 func (s *Spool) sealedFile(stream string, seq uint64) (*segmentFile, error) {

@@ -59,6 +59,9 @@ func TestPoolBoundsDescriptors(t *testing.T) {
 			if got, err := readOne(t, s); err != nil || got != fmt.Sprintf("body %d", i) {
 				t.Fatalf("round %d: segment %d says %q, %v", round, i, got, err)
 			}
+			if n, err := segs[(i+7)%len(segs)].ReadAt(make([]byte, 64), 0); n != 64 || err != nil {
+				t.Fatalf("copy: %d bytes, %v", n, err)
+			}
 			if in := s.Info(); in.Records != 10 || in.FileBytes == 0 {
 				t.Fatalf("segment %d: %+v", i, in)
 			}
