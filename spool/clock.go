@@ -61,7 +61,9 @@ func newClock(opts Options, was clockState) *clock {
 	} else if back := time.Duration(wall - was.Skew - was.Own); back < -clockStepMin {
 		c.down = back
 	}
-	c.skew.Store(wall - c.base)
+	if d := time.Duration(wall - c.base); d > clockStepMin || d < -clockStepMin {
+		c.skew.Store(int64(d)) // less is none: then no record has to be copied for its expiry
+	}
 	return c
 }
 
