@@ -127,8 +127,7 @@ func shiftTime(t, d int64) int64 {
 }
 
 // wallTimes are the records with their expiries by the wall clock. Records are shared: they are copied when something changes.
-func (c *clock) wallTimes(recs []Record) []Record {
-	skew := c.skew.Load()
+func wallTimes(recs []Record, skew int64) []Record {
 	if skew == 0 {
 		return recs
 	}

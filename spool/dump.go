@@ -56,7 +56,8 @@ func (s *Spool) Dump(ctx context.Context, q DumpQuery, fn func(DumpItem) error) 
 	if q.Partition >= len(st.parts) {
 		return nil, fmt.Errorf("spool: dump: %s/%d: %w", q.Stream, q.Partition, ErrUnknownStream)
 	}
-	d := dumper{s: s, q: q, fn: fn, began: time.Now(), now: s.clock.now()}
+	d := dumper{s: s, q: q, fn: fn, began: time.Now()}
+	d.now, d.skew = s.clock.read()
 	d.since, d.until = math.MinInt64, math.MaxInt64
 	if !q.Since.IsZero() {
 		d.since = q.Since.UnixNano()
@@ -95,6 +96,7 @@ type dumper struct {
 	fn           func(DumpItem) error
 	since, until int64
 	now          int64
+	skew         int64 // of the wall clock to that; an archive, which knows no clock, takes them for the same
 	began        time.Time
 	records      int
 	bytes        int
@@ -290,7 +292,7 @@ func (d *dumper) take(p *partition, recs []Record, o, next Offset) (Offset, erro
 		}
 		d.records++
 		d.bytes += recordMemory(r)
-		if err := d.fn(DumpItem{Stream: p.st.name, Partition: p.num, Record: &d.s.clock.wallTimes(recs[i : i+1])[0]}); err != nil {
+		if err := d.fn(DumpItem{Stream: p.st.name, Partition: p.num, Record: &wallTimes(recs[i:i+1], d.skew)[0]}); err != nil {
 			return r.Offset, err
 		}
 	}

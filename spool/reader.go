@@ -167,7 +167,7 @@ func (r *Reader) batch(first, next Offset, recs []Record, minExpiry int64) (b Ba
 		return b
 	}
 	now := r.s.clock.now()
-	defer func() { b.Records = r.s.clock.wallTimes(b.Records) }()
+	defer func() { b.Records = wallTimes(b.Records, r.s.clock.skew.Load()) }()
 	if minExpiry > now {
 		return b
 	}
