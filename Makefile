@@ -11,7 +11,7 @@ SOAK    ?= 1h
 STORM   ?= -storm 5000 -storm-broken 80 -storm-timed
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test race lint fuzz crash test-kafka test-stores test-clients bench bench-mqtt bench-kafka storm soak generate clean
+.PHONY: help build demo test race lint fuzz crash test-kafka test-stores test-clients bench bench-mqtt bench-bridge bench-kafka storm soak generate clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,10 @@ storm: ## 5,000 TLS clients at once, 80 broken handshakes among them, beside cli
 
 soak: ## publish and subscribe for SOAK (1h): memory, goroutines and descriptors stay flat
 	$(GO) test -count=1 -v -timeout 0 -run TestSoak ./loadtest/proof -args -soak $(SOAK) $(ARGS)
+
+bench-bridge: ## delivery beside the plain producer, exactly once, a stuck topic, Mosquitto and a bridge (Java 17, Maven, mosquitto; 15 minutes)
+	$(GO) test -run '^$$' -bench 'KafkaBesidePlain|KafkaOneTopicStuck|KafkaExactlyOnce' -benchtime 1x -timeout 30m ./bridge
+	$(GO) test -run '^$$' -bench WholeWay -benchtime 1x -timeout 30m ./loadtest/proof
 
 bench-kafka: ## publish to Kafka, p50 and p99 at 5,000 messages a second (needs Java 17 and Maven)
 	$(GO) test -run '^$$' -bench PublishToKafka -benchtime 1x -count 5 ./loadtest/proof

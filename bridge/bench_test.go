@@ -11,7 +11,6 @@ import (
 
 	"github.com/forebay-gateway/forebay/bridge/embedded"
 	"github.com/forebay-gateway/forebay/bridge/kafka"
-	"github.com/forebay-gateway/forebay/bridge/kafkatest"
 	"github.com/forebay-gateway/forebay/spool"
 )
 
@@ -95,42 +94,4 @@ func BenchmarkDelivery(b *testing.B) {
 		}
 		<-ran
 	})
-}
-
-// BenchmarkKafkaDelivery compares exactly once with at least once on a real broker.
-func BenchmarkKafkaDelivery(b *testing.B) {
-	c := kafkatest.Start(b, kafkatest.Options{})
-	for _, delivery := range []string{AtLeastOnce, ExactlyOnce} {
-		b.Run(delivery, func(b *testing.B) {
-			l := newMemLog(map[string]int{"default": 4})
-			for i := range b.N {
-				l.add("default", i%4, spool.Record{
-					Topic: "site/line4/temp", ClientID: fmt.Sprintf("device-%04d", i%1000), QoS: 1, ReceivedAt: time.Now().UnixNano(),
-					Payload: fmt.Appendf(nil, `{"ts":%d,"temperature":%d.%d,"unit":"C","state":"running","seq":%d,"location":"hall 7, line 4, press 12","firmware":"4.11.2"}`,
-						time.Now().UnixMilli(), 20+i%10, i%100, i),
-				})
-			}
-			br, err := New(Config{
-				Upstreams: []kafka.Config{{Name: "main", Brokers: c.Brokers()}},
-				Routes: []RouteConfig{{
-					Name: "all", Topic: fmt.Sprintf("%s.%d", delivery, b.N), CreateTopics: &kafka.Create{Partitions: 6}, Delivery: delivery,
-				}},
-			}, Options{Log: l, GatewayID: fmt.Sprint("gw", b.N)})
-			if err != nil {
-				b.Fatal(err)
-			}
-			ran := make(chan struct{})
-			b.ResetTimer()
-			go func() { br.Run(context.Background()); close(ran) }()
-			for br.Stats()[0].Sent < uint64(b.N) {
-				time.Sleep(time.Millisecond)
-			}
-			b.StopTimer()
-			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "rec/s")
-			if err := br.Close(context.Background()); err != nil {
-				b.Fatal(err)
-			}
-			<-ran
-		})
-	}
 }

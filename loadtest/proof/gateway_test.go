@@ -99,7 +99,7 @@ bridge:
   routes:
     - name: telemetry
       upstream: kafka
-      topic: telemetry
+      topic: %s
       create_topics: {partitions: 6, replication: 1}
 `
 
@@ -112,13 +112,19 @@ func newGateway(t testing.TB, kafka string) *gateway {
 // newGatewayOf is newGateway with the given sizes of the spool; without any it has the defaults.
 func newGatewayOf(t testing.TB, kafka, sizes string) *gateway {
 	t.Helper()
-	return newGatewayIn(t, filepath.Join(t.TempDir(), "data"), kafka, sizes)
+	return newGatewayTo(t, kafka, sizes, "telemetry")
 }
 
-// newGatewayIn is newGatewayOf with its data_dir.
-func newGatewayIn(t testing.TB, data, kafka, sizes string) *gateway {
+// newGatewayTo is newGatewayOf with another Kafka topic.
+func newGatewayTo(t testing.TB, kafka, sizes, topic string) *gateway {
 	t.Helper()
-	return newGatewayWith(t, func(admin, mqtt string) string { return fmt.Sprintf(configuration, data, admin, mqtt, sizes, kafka) })
+	return newGatewayIn(t, filepath.Join(t.TempDir(), "data"), kafka, sizes, topic)
+}
+
+// newGatewayIn is newGatewayTo with its data_dir.
+func newGatewayIn(t testing.TB, data, kafka, sizes, topic string) *gateway {
+	t.Helper()
+	return newGatewayWith(t, func(admin, mqtt string) string { return fmt.Sprintf(configuration, data, admin, mqtt, sizes, kafka, topic) })
 }
 
 // newGatewayWith writes the configuration that the function makes of two free addresses.

@@ -17,7 +17,7 @@ import (
 // newGatewayOn is newGateway with its data on a disk whose power can be cut.
 func newGatewayOn(t *testing.T, disk *image.Disk, kafka string) *gateway {
 	t.Helper()
-	g := newGatewayIn(t, filepath.Join(disk.Mount, "data"), kafka, small)
+	g := newGatewayIn(t, filepath.Join(disk.Mount, "data"), kafka, small, "telemetry")
 	disk.Attach()
 	g.start()
 	g.awaitReady()
