@@ -64,9 +64,9 @@ storm: ## 5,000 TLS clients at once, 80 broken handshakes among them, beside cli
 soak: ## publish and subscribe for SOAK (1h): memory, goroutines and descriptors stay flat
 	$(GO) test -count=1 -v -timeout 0 -run TestSoak ./loadtest/proof -args -soak $(SOAK) $(ARGS)
 
-bench-bridge: ## delivery beside the plain producer, exactly once, a stuck topic, Mosquitto and a bridge (Java 17, Maven, mosquitto; 15 minutes)
+bench-bridge: ## the bridge beside the plain producer and beside Mosquitto with a bridge, an outage (Java 17, Maven, mosquitto; 20 minutes)
 	$(GO) test -run '^$$' -bench 'KafkaBesidePlain|KafkaOneTopicStuck|KafkaExactlyOnce' -benchtime 1x -timeout 30m ./bridge
-	$(GO) test -run '^$$' -bench WholeWay -benchtime 1x -timeout 30m ./loadtest/proof
+	$(GO) test -run '^$$' -bench 'WholeWay|Outage' -benchtime 1x -timeout 30m ./loadtest/proof
 
 bench-kafka: ## publish to Kafka, p50 and p99 at 5,000 messages a second (needs Java 17 and Maven)
 	$(GO) test -run '^$$' -bench PublishToKafka -benchtime 1x -count 5 ./loadtest/proof

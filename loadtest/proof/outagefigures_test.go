@@ -1,0 +1,92 @@
+package proof
+
+import (
+	"bufio"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/forebay-gateway/forebay/loadtest/fleet"
+)
+
+// BenchmarkOutage takes a real Apache Kafka away for a minute (FOREBAY_CRASH=long: ten) while 50 devices publish 2,000 messages of JSON
+// telemetry a second, kills the gateway in the middle of it, and reports what that costs. Everything has to be in Kafka in the end, once
+// and in order. Targets: memory within 64 MiB, 90 B a message on the disk, a drain 20 times as fast as the ingest.
+func BenchmarkOutage(b *testing.B) {
+	const rate = 2000
+	away := time.Minute
+	if long() {
+		away = 10 * time.Minute
+	}
+	k := newApacheKafka(b)
+	g := newGatewayOf(b, k.addr, "")
+	g.start()
+	g.awaitReady()
+	l := startLoad(b, fleet.Config{
+		Broker: g.mqtt, TopicPrefix: "outage", Devices: 50, Rate: rate, Mix: fleet.Mix{0, 100, 0}, Payload: 200, Window: 100,
+		Kafka: []string{k.addr}, KafkaTopic: []string{"telemetry"}, StrictKafka: true, Drain: time.Minute,
+	})
+	l.await("records in Kafka", func(s fleet.Snapshot) bool { return s.Bridged > 20*rate })
+	disk, acked := g.metric("forebay_spool_disk_bytes"), l.Snapshot().Acknowledged
+	k.stop()
+	time.Sleep(10 * time.Second) // buffers fill
+	before := g.resident()
+	memory := sample(g.resident)
+	time.Sleep(away/2 - 10*time.Second)
+	grown := memory.stop() - before
+	g.kill()
+	g.start()
+	start := g.awaitReady()
+	l.await("progress without the upstream", func(s fleet.Snapshot) bool { return s.InFlight < 1000 })
+	before = g.resident()
+	memory = sample(g.resident)
+	time.Sleep(away / 2)
+	grown = max(grown, memory.stop()-before)
+	during := l.Snapshot()
+	filled := g.metric("forebay_spool_disk_bytes") - disk
+	k.start()
+	l.await("the first record after the return", func(s fleet.Snapshot) bool { return s.Bridged > during.Bridged+100 })
+	began, from := time.Now(), l.Snapshot()
+	l.await("an empty backlog", func(s fleet.Snapshot) bool { return s.ToBridge < rate/10 })
+	drain := float64(l.Snapshot().Bridged-from.Bridged) / time.Since(began).Seconds()
+	time.Sleep(15 * time.Second)
+	left := g.metric("forebay_spool_disk_bytes") - disk
+	r := l.finish()
+	b.Logf("%s", r.Text())
+	b.ReportMetric(float64(grown)/(1<<20), "grown-MiB")
+	b.ReportMetric(filled/float64(during.Acknowledged-acked), "disk-B/msg")
+	b.ReportMetric(drain/rate, "drain-x")
+	b.ReportMetric(left/(1<<20), "disk-left-MiB")
+	b.ReportMetric(float64(start.Milliseconds()), "ready-ms")
+	b.ReportMetric(float64(r.Verdict.Acknowledged.Total()), "msgs")
+	b.ReportMetric(0, "ns/op")
+}
+
+// metric is the sum of a metric's series, as the gateway shows it.
+func (g *gateway) metric(name string) (sum float64) {
+	g.t.Helper()
+	resp, err := http.Get("http://" + g.admin + "/metrics")
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	found := false
+	for s := bufio.NewScanner(resp.Body); s.Scan(); {
+		series, value, ok := strings.Cut(s.Text(), " ")
+		if n, _, _ := strings.Cut(series, "{"); !ok || n != name {
+			continue
+		}
+		v, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			g.t.Fatal(fmt.Errorf("%s: %w", series, err))
+		}
+		sum, found = sum+v, true
+	}
+	if !found {
+		g.t.Fatalf("no metric %s", name)
+	}
+	return sum
+}
