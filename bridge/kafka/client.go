@@ -137,6 +137,11 @@ func (c *Client) Watch(fn func()) {
 	c.watchers = append(c.watchers, fn)
 }
 
+// idleTimeout keeps connections for records that come now and then. The producer may take twice as long to notice, which is what
+// brokers allow by default (connections.max.idle.ms, ten minutes). The system's keep-alive probes keep them open on the way, and
+// find out when they are not.
+const idleTimeout = 5 * time.Minute
+
 const maxRequest = 100 << 20 // largest request of Kafka's brokers by default (socket.request.max.bytes)
 
 // build makes the producer. Its settings and their reasons:
@@ -163,6 +168,7 @@ func (c *Client) build() error {
 		// fail at once. No limit of retries: the spool waits as long as it takes.
 		kgo.ProduceRequestTimeout(10*time.Second),
 		kgo.RequestTimeoutOverhead(5*time.Second),
+		kgo.ConnIdleTimeout(idleTimeout),
 		kgo.MetadataMinAge(250*time.Millisecond), // the default of 5 s is how long a moved leader is not found
 		kgo.MetadataMaxAge(time.Minute),
 		kgo.ProducerOnDataLossDetected(func(topic string, partition int32) {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -390,6 +391,39 @@ func TestFlightIsNotRepeatedForEver(t *testing.T) {
 		_, r, ok := b.send("t", messages(10, 10), time.Hour)
 		if took := time.Since(began); !ok || r.Acked != 0 || !r.Verdict.Unknown || took < 10*time.Minute || took > 11*time.Minute {
 			t.Errorf("%v %+v after %v, want an unknown outcome after ten minutes", ok, r, took)
+		}
+	})
+}
+
+// A record that comes every few minutes finds its connection open.
+func TestIdleConnectionsAreKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var dials atomic.Int64
+		b := newBed(t, kfake.SeedTopics(1, "t"))
+		defer b.end()
+		b.c.Close()
+		var err error
+		b.c, err = New(Config{Name: "main", Brokers: b.cluster.ListenAddrs(), Compression: "none"}, Options{
+			GatewayID: "gw", Dial: func(ctx context.Context, network, host string) (net.Conn, error) {
+				dials.Add(1)
+				return b.net.DialContext(ctx, network, host)
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var before int64
+		for i := range 5 {
+			if _, r, ok := b.send("t", messages(10*i, 10), time.Minute); !ok || r.Acked != 10 {
+				t.Fatalf("%+v", r)
+			}
+			if i == 1 {
+				before = dials.Load()
+			}
+			time.Sleep(4 * time.Minute)
+		}
+		if n := dials.Load(); n != before {
+			t.Errorf("%d connections were made after the first ones", n-before)
 		}
 	})
 }

@@ -437,6 +437,7 @@ func (t *transactor) fence(ctx context.Context) error {
 		kgo.MaxBufferedRecords(1<<30),
 		kgo.ProducerBatchCompression(slices.Clone(codecs[c.cfg.Compression])...),
 		kgo.ProduceRequestTimeout(10*time.Second),
+		kgo.ConnIdleTimeout(idleTimeout),
 		kgo.MetadataMinAge(100*time.Millisecond),
 		kgo.MetadataMaxAge(time.Minute),
 		kgo.DisableClientMetrics(),
