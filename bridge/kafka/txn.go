@@ -283,7 +283,7 @@ func (t *transactor) try(ctx context.Context, flights []*Flight, deadline time.D
 		return nil, nil, err
 	}
 	began := time.Now()
-	ended, well := t.produce(flights)
+	ended, well, noted := t.produce(flights)
 	timer := time.NewTimer(deadline)
 	defer timer.Stop()
 	select {
@@ -294,7 +294,7 @@ func (t *transactor) try(ctx context.Context, flights []*Flight, deadline time.D
 	ok := false
 	select {
 	case <-ended:
-		ok = !slices.ContainsFunc(flights, func(f *Flight) bool { return f.err != nil })
+		ok = noted() == nil && !slices.ContainsFunc(flights, func(f *Flight) bool { return f.err != nil })
 	default:
 	}
 	if !ok {
@@ -314,9 +314,12 @@ func (t *transactor) try(ctx context.Context, flights []*Flight, deadline time.D
 				faulty = append(faulty, f)
 			}
 		}
+		if err == nil && len(faulty) == 0 && !errors.Is(noted(), kgo.ErrClientClosed) {
+			err = noted()
+		}
 		switch {
 		case err != nil:
-			faulty = nil // the producer's fault
+			faulty = nil // the producer's fault, or that of the positions' topic
 		case len(faulty) == 0:
 			err = errStalled // the cluster's
 		}
@@ -334,11 +337,13 @@ func (t *transactor) try(ctx context.Context, flights []*Flight, deadline time.D
 	return flights, nil, nil
 }
 
-// produce hands the flights over. The channel is closed when each message has an outcome; well is how many flights have
-// been taken as a whole so far.
-func (t *transactor) produce(flights []*Flight) (_ <-chan struct{}, well func() int) {
+// produce hands the flights over, and the positions behind them: both are there or none is, so that they need not wait for each
+// other. The channel is closed when everything has an outcome; well is how many flights have been taken as a whole so far, noted
+// why a position was not taken.
+func (t *transactor) produce(flights []*Flight) (_ <-chan struct{}, well func() int, noted func() error) {
 	var mu sync.Mutex
-	left, taken := 0, 0
+	var positions error
+	left, taken := len(flights), 0
 	for _, f := range flights {
 		left += len(f.Messages)
 		f.err, f.left = nil, len(f.Messages)
@@ -364,23 +369,33 @@ func (t *transactor) produce(flights []*Flight) (_ <-chan struct{}, well func() 
 			})
 		}
 	}
-	return ended, func() int {
-		mu.Lock()
-		defer mu.Unlock()
-		return taken
+	for _, f := range flights {
+		r := t.record(t.e.epoch+"\x00"+f.lane(), strconv.AppendUint(nil, f.next(), 10))
+		t.producer.Produce(context.Background(), r, func(_ *kgo.Record, err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil && positions == nil {
+				positions = err
+			}
+			if left--; left == 0 {
+				close(ended)
+			}
+		})
 	}
+	return ended, func() int {
+			mu.Lock()
+			defer mu.Unlock()
+			return taken
+		}, func() error {
+			mu.Lock()
+			defer mu.Unlock()
+			return positions
+		}
 }
 
 func (t *transactor) commit(ctx context.Context, flights []*Flight) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
-	var records []*kgo.Record
-	for _, f := range flights {
-		records = append(records, t.record(t.e.epoch+"\x00"+f.lane(), strconv.AppendUint(nil, f.next(), 10)))
-	}
-	if err := t.producer.ProduceSync(ctx, records...).FirstErr(); err != nil {
-		return err
-	}
 	if err := t.producer.EndTransaction(ctx, kgo.TryCommit); err != nil {
 		return err
 	}

@@ -35,10 +35,9 @@ func TestFencingComesBeforeReading(t *testing.T) {
 				t.Fatal(err)
 			}
 			f := flight()
-			ended, _ := old.produce([]*Flight{f})
-			<-ended
-			if err := old.producer.ProduceSync(t.Context(), old.record("epoch\x00"+f.lane(), []byte("10"))).FirstErr(); err != nil {
-				t.Fatal(err)
+			ended, _, noted := old.produce([]*Flight{f})
+			if <-ended; noted() != nil {
+				t.Fatal(noted())
 			}
 			commit := func() error { return old.producer.EndTransaction(t.Context(), kgo.TryCommit) }
 
@@ -131,7 +130,7 @@ func TestReadingBackDoesNotTakeAbortedForDelivered(t *testing.T) {
 		for i := range msgs {
 			msgs[i].AddHeader("id", []byte("gw/"+string(rune('0'+i))))
 		}
-		ended, _ := old.produce([]*Flight{{Topic: b.c.Topic("t", nil), Spread: 1, Messages: msgs}})
+		ended, _, _ := old.produce([]*Flight{{Topic: b.c.Topic("t", nil), Spread: 1, Messages: msgs}})
 		<-ended
 		old.drop()
 		found := make(chan []uint64, 1)
