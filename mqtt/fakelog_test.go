@@ -54,7 +54,7 @@ func (l *fakeLog) Append(ctx context.Context, e spool.Entry) error {
 	l.mu.Lock()
 	block := l.block
 	l.mu.Unlock()
-	if block != nil && e.Record != nil {
+	if block != nil && e.Record != nil && !e.Reserve {
 		select {
 		case <-block:
 		case <-ctx.Done():

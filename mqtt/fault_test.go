@@ -89,6 +89,58 @@ func TestFullSpoolIsToldToVersion5(t *testing.T) {
 	}
 }
 
+// A will that comes while the spool is full must not hold up the sessions: without them nothing leaves the spool, and it stays full.
+// One that the spool refuses is counted, and does not come back with a restart.
+func TestWillsDoNotHoldUpSessionsWhenTheSpoolIsFull(t *testing.T) {
+	srv, log := faulty(t, nil)
+	w := &mqtttest.Publish{Topic: "w", QoS: 1, Payload: "bye"}
+	block := make(chan struct{})
+	defer close(block)
+	log.set(func() { log.block = block }) // as policy block does
+	join(t, srv, mqtttest.Connect{ID: "a", Properties: hour, Will: w}).Close()
+	sub := join(t, srv, mqtttest.Connect{ID: "sub", Properties: hour})
+	sub.Subscribe("w", 1)
+	for value(srv.metrics.wills) != 1 {
+		time.Sleep(time.Millisecond)
+	}
+	log.set(func() { log.refuse = refuseRecords(fmt.Errorf("spool: append: %w", spool.ErrFull)) })
+	join(t, srv, mqtttest.Connect{ID: "b", Properties: hour, Will: w}).Close()
+	for srv.Stats().Dropped[dropNotStored] != 1 {
+		time.Sleep(time.Millisecond)
+	}
+	join(t, srv, mqtttest.Connect{ID: "c", Properties: hour, Will: w})
+	log.mu.Lock()
+	defer log.mu.Unlock()
+	if wills := log.state[spaceWill]; len(wills) != 1 || wills["c"] == nil {
+		t.Errorf("%d wills are kept", len(wills))
+	}
+}
+
+// A retained message can be cleared while the spool is full, as that makes room; one that is not there cannot.
+func TestRetainedMessageIsClearedWhenTheSpoolIsFull(t *testing.T) {
+	srv, log := faulty(t, nil)
+	c := join(t, srv, mqtttest.Connect{ID: "c", Properties: hour})
+	for qos := range byte(3) {
+		c.Publish(mqtttest.Publish{Topic: fmt.Sprint("t", qos), QoS: 1, Retain: true, Payload: "x"})
+	}
+	log.set(func() {
+		log.refuse = func(e spool.Entry) error {
+			if e.Record == nil || e.Reserve {
+				return nil
+			}
+			return fmt.Errorf("spool: append: %w", spool.ErrFull)
+		}
+	})
+	for qos := range byte(3) {
+		c.Publish(mqtttest.Publish{Topic: fmt.Sprint("t", qos), QoS: qos, Retain: true})
+	}
+	c.SendPublish(mqtttest.Publish{Topic: "t1", QoS: 1, Retain: true, ID: 77})
+	c.ExpectAck(packets.Puback, 77, 0x97)
+	if n := srv.retained.len(); n != 0 {
+		t.Errorf("%d are left", n)
+	}
+}
+
 // A QoS 0 publish is nobody's any more when its connection ends while it waits for room, and when the spool has failed.
 func TestQoS0ThatIsNotStoredIsCounted(t *testing.T) {
 	srv, log := faulty(t, nil)

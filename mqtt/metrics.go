@@ -21,7 +21,7 @@ const (
 	dropRefused    = "refused"          // the subscriber answered with an error
 	dropRefusedIn  = "publish_refused"  // a publish that was not allowed or not valid
 	dropDenied     = "not_authorized"   // a publish or a delivery that the ACL does not allow
-	dropNotStored  = "not_stored"       // a QoS 0 publish that the spool did not take, or not before its connection ended
+	dropNotStored  = "not_stored"       // a QoS 0 publish, or a will, that the spool did not take, or not before its connection ended
 )
 
 var dropReasons = []string{dropBufferFull, dropTooLarge, dropExpired, dropRefused, dropRefusedIn, dropDenied, dropNotStored}

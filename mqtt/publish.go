@@ -184,7 +184,7 @@ func (in *inbound) Durable(rec *spool.Record, err error) {
 }
 
 func (c *conn) publish0(ctx context.Context, rec *spool.Record, room reservation) bool {
-	e := spool.Entry{Record: rec}
+	e := spool.Entry{Record: rec, Reserve: c.srv.clears(rec)}
 	if rec.Retain {
 		e.Changes = []spool.Change{retainedChange(rec)}
 		e.Done = &inbound{c: c, retain: true, expires: rec.ExpiresAt, room: room}
@@ -204,7 +204,7 @@ func (c *conn) publish0(ctx context.Context, rec *spool.Record, room reservation
 
 func (c *conn) publish1(ctx context.Context, rec *spool.Record, pid uint16, room reservation) bool {
 	in := &inbound{c: c, pid: pid, qos: 1, retain: rec.Retain, expires: rec.ExpiresAt, room: room, number: c.acks.add(packets.Puback, pid, true)}
-	e := spool.Entry{Record: rec, Done: in}
+	e := spool.Entry{Record: rec, Done: in, Reserve: c.srv.clears(rec)}
 	if rec.Retain {
 		e.Changes = []spool.Change{retainedChange(rec)}
 	}

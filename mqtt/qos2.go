@@ -71,7 +71,7 @@ func (c *conn) publish2(ctx context.Context, rec *spool.Record, pid uint16, room
 	durable := s.durable
 	s.mu.Unlock()
 
-	e := spool.Entry{Record: rec, Done: in}
+	e := spool.Entry{Record: rec, Done: in, Reserve: c.srv.clears(rec)}
 	if durable {
 		e.Changes = append(e.Changes, spool.Change{Space: spaceInbound, Key: inboundKey(s.id, s.epoch, pid), Value: []byte{stateVersion}})
 	}

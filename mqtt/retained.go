@@ -202,6 +202,12 @@ func (r *retainedStore) removeExpired(topic string, now time.Time) {
 	}
 }
 
+// clears reports whether rec removes a retained message. That is possible while the spool is full, because it makes room; to
+// remove what is not there is not, as a client could go on with it.
+func (srv *Server) clears(rec *spool.Record) bool {
+	return rec.Retain && len(rec.Payload) == 0 && srv.retained.get(rec.Topic) != nil
+}
+
 // asGiven is rec with the expiry that its publisher gave. What a stream's ttl and max_ttl make of it binds the record in the
 // stream, not the retained message, which is what it was before and after a restart.
 func asGiven(rec *spool.Record, expiresAt int64) *spool.Record {

@@ -75,12 +75,18 @@ func (srv *Server) publishWill(w *will, clientID string) {
 			changes = append(changes, retainedChange(&rec))
 		}
 	}
-	srv.metrics.wills.Inc()
 	expires := rec.ExpiresAt
-	srv.writer.put(stateEntry{rec: &rec, changes: changes, done: func(rec *spool.Record, err error) {
+	srv.writer.put(stateEntry{rec: &rec, changes: changes, otherwise: changes[:1:1], done: func(rec *spool.Record, err error) {
 		defer srv.retained.release(room)
-		if err == nil && rec.Retain {
-			srv.retained.apply(asGiven(rec, expires))
+		switch {
+		case final(err): // no room is left, not even for wills
+			srv.metrics.drop(dropNotStored)
+			srv.log.Warn("a will is lost: the spool does not take it", "client", clientID, "err", err)
+		case err == nil:
+			srv.metrics.wills.Inc()
+			if rec.Retain {
+				srv.retained.apply(asGiven(rec, expires))
+			}
 		}
 	}})
 }

@@ -2,9 +2,7 @@ package mqtt
 
 import (
 	"context"
-	"errors"
 	"sync"
-	"time"
 
 	"github.com/forebay-gateway/forebay/spool"
 )
@@ -25,9 +23,10 @@ type stateWriter struct {
 
 // stateEntry is one entry; done, when not nil, runs on the log's commit goroutine and must not block.
 type stateEntry struct {
-	rec     *spool.Record
-	changes []spool.Change
-	done    func(rec *spool.Record, err error)
+	rec       *spool.Record
+	changes   []spool.Change
+	otherwise []spool.Change // are written in place of changes when the log does not take rec
+	done      func(rec *spool.Record, err error)
 }
 
 func newStateWriter(log Log) *stateWriter {
@@ -94,6 +93,13 @@ func (w *stateWriter) run(ctx context.Context) {
 					alone = n
 					continue
 				case final(err): // it concerns this entry; others may pass
+					if other := batch[0].otherwise; len(other) > 0 {
+						if err := w.log.Append(ctx, spool.Entry{Changes: other}); err != nil {
+							w.finish(batch, err)
+							w.fail(err)
+							return
+						}
+					}
 					w.finish(batch[:n], err)
 				default:
 					w.finish(batch, err)
@@ -128,29 +134,17 @@ func (w *stateWriter) takeQueue() []stateEntry {
 	return q
 }
 
-// append hands entries to the log, and again while it has no room: what stands here was decided already.
+// append hands entries to the log. A record, a will, takes from the log's reserve while that is full, and is refused beyond it: it
+// must not hold up the sessions, without which nothing leaves the log. Changes alone always find room.
 func (w *stateWriter) append(ctx context.Context, entries []stateEntry) error {
-	e := spool.Entry{Record: entries[0].rec, Changes: entries[0].changes, Done: &joined{w, entries}}
+	e := spool.Entry{Record: entries[0].rec, Changes: entries[0].changes, Done: &joined{w, entries}, Reserve: true}
 	if len(entries) > 1 {
 		e.Changes = nil
 		for _, one := range entries {
 			e.Changes = append(e.Changes, one.changes...)
 		}
 	}
-	for {
-		err := w.log.Append(ctx, e)
-		switch {
-		case err == nil:
-			return nil
-		case !errors.Is(err, spool.ErrFull):
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(250 * time.Millisecond):
-		}
-	}
+	return w.log.Append(ctx, e)
 }
 
 // joined is the completion of entries that were appended as one.

@@ -42,7 +42,7 @@ func (s *Spool) Append(ctx context.Context, e Entry) error {
 	}
 
 	s.mu.Lock()
-	drop, err := s.admitLocked(ctx, st, cost)
+	drop, err := s.admitLocked(ctx, st, cost, e.Reserve)
 	if err != nil {
 		s.mu.Unlock()
 		return err
@@ -108,8 +108,31 @@ const (
 // MaxKey is the longest key of a Change: bbolt's limit. Client IDs and topics reach 64 KiB in theory; such a key is refused.
 const MaxKey = 32 << 10
 
+// maxReserve is what Entry.Reserve may take while there is no room: some ten thousand wills. What is kept free below max_size
+// for records that were accepted before is larger.
+const maxReserve = 16 << 20
+
+// reserveLocked takes from the reserve.
+func (s *Spool) reserveLocked(st *stream, cost int64) error {
+	if s.reserved+cost > min(maxReserve, s.unappliedMax/4) {
+		st.dropped[dropRejected].Add(1)
+		return fmt.Errorf("spool: append to %s: the reserve is used up: %w", st.name, ErrFull)
+	}
+	s.reserved += cost
+	return nil
+}
+
 // admitLocked waits until there is room for cost bytes. drop tells that the record is to be left out.
-func (s *Spool) admitLocked(ctx context.Context, st *stream, cost int64) (drop bool, err error) {
+func (s *Spool) admitLocked(ctx context.Context, st *stream, cost int64, reserve bool) (drop bool, err error) {
+	switch full := st != nil && (s.full.Load() || st.full.Load()); {
+	case full && reserve:
+		if err := s.reserveLocked(st, cost); err != nil {
+			return false, err
+		}
+		st = nil // as a change of state
+	case !full && st != nil && s.reserved > 0:
+		s.reserved = 0
+	}
 	for {
 		if err := s.stoppedLocked(); err != nil {
 			return false, err

@@ -290,6 +290,37 @@ func TestFullSpoolBlocksAndGoesOnByItself(t *testing.T) {
 	}
 }
 
+// What must not wait takes from a reserve, at any policy, and is refused when that is used up.
+func TestFullSpoolHasAReserve(t *testing.T) {
+	for _, policy := range []FullPolicy{FullBlock, FullReject, FullDropNew} {
+		s, fs := fullSpool(t, policy)
+		s.checkRoom()
+		n := 0
+		for ; n < 1_000_000; n++ {
+			r := testRecord(200 + n)
+			r.Payload = make([]byte, 64<<10)
+			if err := s.Append(t.Context(), Entry{Record: r, Reserve: true}); errors.Is(err, ErrFull) {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n == 0 || n > maxReserve>>16 {
+			t.Errorf("%s: %d records of 64 KiB found room", policy, n)
+		}
+		put(t, s, Entry{Changes: []Change{{"a", "k", []byte("v")}}})
+		fs.free.Store(1 << 40)
+		s.checkRoom()
+		put(t, s, Entry{Record: testRecord(0)})
+		if _, end := s.Bounds(DefaultStream, 0); end != Offset(200+n+1) {
+			t.Errorf("%s: end %d, want %d", policy, end, 200+n+1)
+		}
+		fs.free.Store(0)
+		s.checkRoom()
+		put(t, s, Entry{Record: testRecord(1), Reserve: true}) // the reserve is whole again
+	}
+}
+
 func TestFullSpoolRejects(t *testing.T) {
 	s, _ := fullSpool(t, FullReject)
 	s.checkRoom()

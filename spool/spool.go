@@ -64,6 +64,10 @@ type Entry struct {
 	Stream  string     // "" is chosen by the streams' topic filters
 	Changes []Change   // become durable in the same atomic group as Record
 	Done    Completion // nil is fire and forget
+
+	// Reserve lets the record take from a reserve while there is no room, whatever the stream's policy: for what must not hold up
+	// others, such as a will, or makes room itself. ErrFull says that the reserve is used up; Append never waits for it.
+	Reserve bool
 }
 
 // Completion is told when an entry is durable.
@@ -108,6 +112,7 @@ type Spool struct {
 	spare     []*group      // for reuse
 	queued    int64         // memory of waiting groups and of the one that is being written
 	unapplied int64         // memory of what is durable in the journal only
+	reserved  int64         // memory of records that came by Entry.Reserve since there was room
 	groups    uint64        // written
 	room      chan struct{} // closed when there may be more room; nil when nobody waits
 	failed    error
