@@ -591,7 +591,7 @@ func TestWrongListenerIsOneClearLine(t *testing.T) {
 	f := func(listener, problem string) {
 		t.Helper()
 		s.logs("level=WARN", "listener="+listener, problem)
-		if n := s.log.count("level=WARN", "listener="+listener+" "); n != 1 {
+		if n := s.log.count("level=WARN", "connection refused before MQTT", "listener="+listener+" "); n != 1 {
 			t.Errorf("%s: %d lines", listener, n)
 		}
 	}
