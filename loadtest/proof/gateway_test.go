@@ -124,7 +124,9 @@ func newGatewayTo(t testing.TB, kafka, sizes, topic string) *gateway {
 // newGatewayIn is newGatewayTo with its data_dir.
 func newGatewayIn(t testing.TB, data, kafka, sizes, topic string) *gateway {
 	t.Helper()
-	return newGatewayWith(t, func(admin, mqtt string) string { return fmt.Sprintf(configuration, data, admin, mqtt, sizes, kafka, topic) })
+	return newGatewayWith(t, func(admin, mqtt string) string {
+		return fmt.Sprintf(configuration, data, admin, mqtt, sizes, kafka, topic)
+	})
 }
 
 // newGatewayWith writes the configuration that the function makes of two free addresses.
