@@ -11,6 +11,7 @@ import (
 
 	"github.com/forebay-gateway/forebay/bridge/embedded"
 	"github.com/forebay-gateway/forebay/bridge/kafka"
+	"github.com/forebay-gateway/forebay/bridge/mapping"
 	"github.com/forebay-gateway/forebay/spool"
 )
 
@@ -41,7 +42,7 @@ func BenchmarkDelivery(b *testing.B) {
 		for i := range records {
 			records[i] = record(i)
 		}
-		r, err := newRoute(RouteConfig{Name: "all", Topic: "plain", Key: KeyClientID, Stream: "default", MaxTopics: 1}, "gw")
+		r, err := newRoute(RouteConfig{Name: "all", Topic: "plain", Stream: "default"}, "gw")
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -52,10 +53,10 @@ func BenchmarkDelivery(b *testing.B) {
 		for i := range records {
 			rec := &records[i]
 			kr := &kgo.Record{Key: []byte(rec.ClientID), Value: rec.Payload, Timestamp: time.Unix(0, rec.ReceivedAt), Headers: []kgo.RecordHeader{
-				{Key: headerTopic, Value: []byte(rec.Topic)},
-				{Key: headerClientID, Value: []byte(rec.ClientID)},
-				{Key: headerQoS, Value: qosBytes[1]},
-				{Key: headerRetain, Value: retainBytes[false]},
+				{Key: mapping.HeaderTopic, Value: []byte(rec.Topic)},
+				{Key: mapping.HeaderClientID, Value: []byte(rec.ClientID)},
+				{Key: mapping.HeaderQoS, Value: []byte("1")},
+				{Key: mapping.HeaderRetain, Value: []byte("false")},
 				{Key: headerID, Value: []byte(r.id(rec))},
 			}}
 			cl.Produce(context.Background(), kr, func(_ *kgo.Record, err error) {

@@ -272,6 +272,9 @@ func (b *Bridge) Close(ctx context.Context) error {
 	for _, f := range b.feeders {
 		left += f.settle(ctx)
 	}
+	for _, f := range b.feeders {
+		f.closeGraves()
+	}
 	if left > 0 {
 		b.log.Warn("closed with records in the air; they are sent again after the next start", "records", left)
 	}
@@ -324,7 +327,7 @@ func (f *feeder) settle(ctx context.Context) int {
 			l.timer.Stop()
 		}
 	}
-	for f.flying > 0 && ctx.Err() == nil {
+	for (f.flying > 0 || len(f.graves.at) > 0) && ctx.Err() == nil {
 		f.waitLocked(ctx, time.Second)
 	}
 	left := 0

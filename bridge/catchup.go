@@ -140,11 +140,11 @@ func (f *feeder) offer(b spool.Batch) bool {
 		if rec.Offset >= f.pos { // the tail has not come here
 			break
 		}
-		o := f.outletLocked(rec)
+		o, d := f.decideLocked(f.behind, rec, true)
 		if o == nil || o.n == 0 {
 			continue
 		}
-		l := f.laneOf(o, rec)
+		l := o.lanes[d.PartitionOf(o.n)]
 		if l == nil || !l.scan || rec.Offset < l.next {
 			continue
 		}
@@ -159,7 +159,7 @@ func (f *feeder) offer(b spool.Batch) bool {
 			l.scan, l.next, l.nextTime = false, rec.Offset, rec.ReceivedAt
 			continue
 		}
-		l.add(f.message(rec))
+		l.add(f.message(f.behind, rec, &d))
 		o.owed--
 		l.next = rec.Offset + 1
 	}
@@ -188,9 +188,4 @@ func (f *feeder) restLocked(d time.Duration) {
 		time.AfterFunc(d, func() { signal(f.catchC) })
 	}
 	f.progress = time.Now()
-}
-
-// laneOf is the lane of a record of o if there is one.
-func (f *feeder) laneOf(o *outlet, rec *spool.Record) *lane {
-	return o.lanes[partitionOf(f.r, rec, o.n)]
 }

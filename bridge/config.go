@@ -8,6 +8,7 @@ import (
 
 	"github.com/forebay-gateway/forebay/bridge/embedded"
 	"github.com/forebay-gateway/forebay/bridge/kafka"
+	"github.com/forebay-gateway/forebay/bridge/mapping"
 	"github.com/forebay-gateway/forebay/gateway/unit"
 	"github.com/forebay-gateway/forebay/spool"
 )
@@ -45,13 +46,42 @@ type RouteConfig struct {
 	// Name of the upstream. It may be left out when there is only one.
 	Upstream string `yaml:"upstream"`
 
-	// Kafka topic, may be with ${topic}, ${topic[N]} (level N of the MQTT topic, from 0) or ${client_id}. Values that are not
-	// legal in a Kafka topic, or could be mistaken for others, get a hash behind the name.
+	// Kafka topic, may be with fields of the record: ${topic}, ${topic[N]} (level N of the MQTT topic, from 0), ${client_id}, ${user_name},
+	// ${user.NAME} (a user property), ${json.PATH} (a field of the payload); docs/MAPPING.md lists them. ${field|text} stands for
+	// text when the record has no such field. Values that are not legal in a Kafka topic, or could be mistaken for others, get
+	// a hash behind the name.
 	Topic string `yaml:"topic"`
 
-	// Key of the Kafka record, which decides its partition: client_id, topic, topic[N] (a level), or none (no key; the client ID
-	// still decides the partition, so that a device's records stay in order).
+	// Other topics for some of the records: the first one whose condition holds.
+	Choose []mapping.Choice `yaml:"choose"`
+
+	// Key of the Kafka record, which decides its partition: client_id, topic, topic[N] (a level), none (no key; the client ID
+	// still decides the partition, so that a device's records stay in order), or a template such as ${topic[1]}.${json.line}. Records
+	// of a device stay in order only among those with the same key.
 	Key string `yaml:"key"`
+
+	// Partition, a template that makes a whole number, which is taken modulo the number of partitions. Empty: the key decides.
+	Partition string `yaml:"partition"`
+
+	// Headers beside those of the gateway, name=template each, such as site=${topic[1]}. One whose fields a record does not have
+	// is left out.
+	Headers []string `yaml:"headers"`
+
+	// The value of the Kafka record.
+	Value mapping.Value `yaml:"value"`
+
+	// The time of the Kafka record.
+	Timestamp mapping.Timestamp `yaml:"timestamp"`
+
+	// Condition of the records that the route sends, a CEL expression over the same fields, such as json.temp > 30.0 &&
+	// levels[0] == "plant". Empty: all that the filters match.
+	Condition string `yaml:"condition"`
+
+	// Send only a part of the records.
+	Sample mapping.Sample `yaml:"sample"`
+
+	// What becomes of records that templates and conditions cannot be applied to.
+	OnFault mapping.Policy `yaml:"on_fault"`
 
 	// Where a new route starts: beginning (all that the spool still has), end, or a time such as 2026-11-30T16:00:00Z.
 	From string `yaml:"from"`
@@ -76,8 +106,8 @@ type RouteConfig struct {
 	// Make topics that do not exist. Without it their records wait in the spool, and health says how to make them.
 	CreateTopics *kafka.Create `yaml:"create_topics"`
 
-	// Largest number of Kafka topics that the topic's variables may make; records that would need more go to the topic with
-	// overflow in place of each variable.
+	// Largest number of Kafka topics that the fields in topic may make; records that would need more go to the topic with
+	// overflow in place of each field, and health says so.
 	MaxTopics int `yaml:"max_topics"`
 }
 
@@ -85,9 +115,9 @@ type RouteConfig struct {
 const (
 	EmbeddedUpstream = "embedded"
 
-	KeyClientID = "client_id"
-	KeyTopic    = "topic"
-	KeyNone     = "none"
+	KeyClientID = mapping.KeyClientID
+	KeyTopic    = mapping.KeyTopic
+	KeyNone     = mapping.KeyNone
 
 	AtLeastOnce = "at_least_once"
 	ExactlyOnce = "exactly_once"
@@ -97,8 +127,6 @@ const (
 
 	FromBeginning = "beginning"
 	FromEnd       = "end"
-
-	DefaultMaxTopics = 1000
 
 	DefaultDeadLetterStream = "deadletter"
 	NoDeadLetters           = "none"
@@ -128,9 +156,6 @@ func (c RouteConfig) WithDefaults(only string) RouteConfig {
 	if c.Upstream == "" {
 		c.Upstream = only
 	}
-	if c.Key == "" {
-		c.Key = KeyClientID
-	}
 	if c.From == "" {
 		c.From = FromBeginning
 	}
@@ -140,10 +165,17 @@ func (c RouteConfig) WithDefaults(only string) RouteConfig {
 	if c.AfterCrash == "" {
 		c.AfterCrash = ReadBack
 	}
-	if c.MaxTopics == 0 {
-		c.MaxTopics = DefaultMaxTopics
-	}
+	m := c.mapping().WithDefaults()
+	c.Key, c.MaxTopics, c.Value, c.Timestamp, c.Sample, c.OnFault = m.Key, m.MaxTopics, m.Value, m.Timestamp, m.Sample, m.OnFault
 	return c
+}
+
+// mapping is the part of the route that says what becomes of a record.
+func (c RouteConfig) mapping() mapping.Config {
+	return mapping.Config{
+		Topic: c.Topic, MaxTopics: c.MaxTopics, Key: c.Key, Partition: c.Partition, Headers: c.Headers, Value: c.Value, Timestamp: c.Timestamp,
+		Condition: c.Condition, Sample: c.Sample, Choose: c.Choose, OnFault: c.OnFault,
+	}
 }
 
 // upstreamNames lists the upstreams in order, the embedded one included.
@@ -193,7 +225,7 @@ func (c Config) Validate() error {
 		}
 		seen[r.Name] = i
 		r = r.WithDefaults(c.onlyUpstream())
-		r.validate(names, func(format string, args ...any) { fault(key+format, args...) })
+		r.validate(names, c.deadLetters(), func(format string, args ...any) { fault(key+format, args...) })
 	}
 	switch d := c.deadLetters(); {
 	case d == spool.DefaultStream:
@@ -204,7 +236,7 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-func (c RouteConfig) validate(upstreams []string, fault func(string, ...any)) {
+func (c RouteConfig) validate(upstreams []string, deadLetters string, fault func(string, ...any)) {
 	if !kafka.ValidName(c.Name) {
 		fault(".name: %q is not 1 to 64 of a-z, 0-9, - and _, starting with a letter or digit", c.Name)
 	}
@@ -222,17 +254,15 @@ func (c RouteConfig) validate(upstreams []string, fault func(string, ...any)) {
 	case !contains(upstreams, c.Upstream):
 		fault(".upstream: unknown upstream %q; there are %s", c.Upstream, known)
 	}
-	if _, err := parseTemplate(c.Topic); err != nil {
-		fault(".topic: %w", err)
+	m, err := mapping.New(c.mapping(), mapping.Identity{Stream: c.Stream})
+	for _, e := range prefixed("", err) {
+		fault("%w", e)
 	}
-	if _, err := parseKey(c.Key); err != nil {
-		fault(".key: %w", err)
+	if err == nil && m.CanFail() && deadLetters == "" {
+		fault(".on_fault: records without a field that is needed become dead letters, and there is no dead_letter_stream; say skip, or what else is to be done")
 	}
 	if _, err := parseFrom(c.From); err != nil {
 		fault(".from: %w", err)
-	}
-	if c.MaxTopics < 1 || c.MaxTopics > 100_000 {
-		fault(".max_topics: %d is not between 1 and 100000", c.MaxTopics)
 	}
 	if c.Delivery != AtLeastOnce && c.Delivery != ExactlyOnce {
 		fault(".delivery: %q is neither at_least_once nor exactly_once", c.Delivery)

@@ -44,7 +44,7 @@ func TestConfigFaultsNameTheKey(t *testing.T) {
 	f("routes[0].upstream: there is none", func(c *Config) { c.Upstreams = nil })
 	f("routes[0].upstream: which one? there are main, embedded", func(c *Config) { c.Embedded.Enabled = true })
 	f("routes[0].filters[1]: topic filter \"a/#/b\"", func(c *Config) { c.Routes[0].Filters = []string{"a", "a/#/b"} })
-	f("routes[0].topic: position 3: unknown variable ${x}", func(c *Config) { c.Routes[0].Topic = "a.${x}" })
+	f("routes[0].topic: position 3: unknown field \"x\"", func(c *Config) { c.Routes[0].Topic = "a.${x}" })
 	f("routes[0].topic: empty", func(c *Config) { c.Routes[0].Topic = "" })
 	f("routes[0].key: \"clientid\" is none of client_id, topic, topic[N], none", func(c *Config) { c.Routes[0].Key = "clientid" })
 	f("routes[0].key: \"x\" in topic[x] is not a level", func(c *Config) { c.Routes[0].Key = "topic[x]" })

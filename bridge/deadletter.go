@@ -175,17 +175,8 @@ func (f *feeder) buryOne(ctx context.Context, l *lane, at spool.Offset, v kafka.
 }
 
 func (f *feeder) appendDead(ctx context.Context, l *lane, rec *spool.Record, v kafka.Verdict, attempts int) error {
-	meta := deadMeta{
-		Version: deadVersion, At: f.wall().UTC(), Route: f.r.cfg.Name, Upstream: f.r.up.Name(),
-		Stream: f.r.cfg.Stream, Partition: rec.Partition, Offset: rec.Offset, ID: f.r.id(rec),
-		KafkaTopic: l.out.topic.Name, KafkaPartition: l.partition, Reason: v.Reason, Hint: v.Hint, Attempts: attempts,
-	}
-	if rec.ExpiresAt != 0 {
-		meta.ExpiresAt = time.Unix(0, rec.ExpiresAt).UTC()
-	}
-	if v.Err != nil {
-		meta.Error = strings.ToValidUTF8(v.Err.Error()[:min(len(v.Err.Error()), maxDeadError)], "")
-	}
+	meta := f.deadMeta(rec, v.Reason, v.Hint, v.Err)
+	meta.KafkaTopic, meta.KafkaPartition, meta.Attempts = l.out.topic.Name, l.partition, attempts
 	dead, err := deadRecord(rec, meta)
 	if err != nil {
 		return err
@@ -195,6 +186,22 @@ func (f *feeder) appendDead(ctx context.Context, l *lane, rec *spool.Record, v k
 		return err
 	}
 	return done.wait(ctx)
+}
+
+// deadMeta is what is known about a dead letter that never was on its way.
+func (f *feeder) deadMeta(rec *spool.Record, reason, hint string, err error) deadMeta {
+	meta := deadMeta{
+		Version: deadVersion, At: f.wall().UTC(), Route: f.r.cfg.Name, Upstream: f.r.up.Name(),
+		Stream: f.r.cfg.Stream, Partition: rec.Partition, Offset: rec.Offset, ID: f.r.id(rec),
+		KafkaPartition: -1, Reason: reason, Hint: hint,
+	}
+	if rec.ExpiresAt != 0 {
+		meta.ExpiresAt = time.Unix(0, rec.ExpiresAt).UTC()
+	}
+	if err != nil {
+		meta.Error = strings.ToValidUTF8(err.Error()[:min(len(err.Error()), maxDeadError)], "")
+	}
+	return meta
 }
 
 // durable receives what became of an entry. It has room for it.

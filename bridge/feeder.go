@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/forebay-gateway/forebay/bridge/kafka"
+	"github.com/forebay-gateway/forebay/bridge/mapping"
 	"github.com/forebay-gateway/forebay/spool"
 )
 
@@ -39,12 +40,15 @@ type feeder struct {
 	hints    map[string]hint   // by lane's key, of lanes that an earlier run has had
 
 	mu        sync.Mutex
-	pos       spool.Offset // everything below is acknowledged, with a lane, or passed over for a detached one
-	committed spool.Offset // what the cursor was told
-	kept      spool.Offset // what keep was told
-	now       time.Time    // of the batch in hand
-	placing   *outlet      // of the record in hand, while it waits for a lane: it must not be given up as idle
-	head      int64        // receive time of the record in hand, 0 at the tail
+	tail      *mapping.Scratch // of the tail
+	behind    *mapping.Scratch // of the catch-up
+	graves    graves           // dead letters of the mapping
+	pos       spool.Offset     // everything below is acknowledged, with a lane, or passed over for a detached one
+	committed spool.Offset     // what the cursor was told
+	kept      spool.Offset     // what keep was told
+	now       time.Time        // of the batch in hand
+	placing   *outlet          // of the record in hand, while it waits for a lane: it must not be given up as idle
+	head      int64            // receive time of the record in hand, 0 at the tail
 	outlets   map[string]*outlet
 	dests     map[destination]*outlet // cache; nil is a record that the route does not take
 	lanes     []*lane
@@ -61,8 +65,9 @@ type feeder struct {
 	readErrAt time.Time
 }
 
-// destination is what decides about a record's Kafka topic; client only when the template says so.
-type destination struct{ topic, client string }
+// destination is what decides about a record's Kafka topic: MQTT topic, and client only when the template says so; or the name that
+// the mapping has made.
+type destination struct{ topic, client, name string }
 
 const (
 	maxDestinations = 1 << 16 // of the cache, a few MiB
@@ -80,6 +85,8 @@ func newFeeder(b *Bridge, r *route, partition int, cursor, keep Cursor) *feeder 
 		outlets: make(map[string]*outlet),
 		dests:   make(map[destination]*outlet),
 	}
+	f.tail, f.behind = r.mapper.NewScratch(b.now), r.mapper.NewScratch(b.now)
+	f.graves.ctx, f.graves.end = context.WithCancel(context.Background())
 	f.pos = cursor.Position(partition)
 	f.committed = f.pos
 	f.progress, f.began = time.Now(), time.Now()
@@ -98,9 +105,9 @@ func newFeeder(b *Bridge, r *route, partition int, cursor, keep Cursor) *feeder 
 
 // feed reads the tail until ctx ends.
 func (f *feeder) feed(ctx context.Context) {
-	if f.r.topic.constant() { // ask about it now, and not when the first record waits
+	if f.r.mapper.Constant() { // ask about it now, and not when the first record waits
 		f.mu.Lock()
-		f.openLocked(f.r.topic.text)
+		f.openLocked(f.r.mapper.Text())
 		f.mu.Unlock()
 	}
 	if f.exactly != nil && !f.open(ctx) {
@@ -230,9 +237,14 @@ func (f *feeder) take(ctx context.Context, b spool.Batch) error {
 
 // placeLocked gives rec to its lane. It waits while the lane is full, and detaches a lane that would hold the others.
 func (f *feeder) placeLocked(ctx context.Context, rec *spool.Record) error {
-	o := f.outletLocked(rec)
+	o, d := f.decideLocked(f.tail, rec, false)
+	if d.Action == mapping.Refuse {
+		return f.entombLocked(ctx, rec, &d)
+	}
 	if o == nil {
-		f.r.counts.skipped.Add(1)
+		if d.Reason == mapping.None {
+			f.r.counts.skipped.Add(1)
+		}
 		return nil
 	}
 	f.head = rec.ReceivedAt
@@ -253,7 +265,7 @@ func (f *feeder) placeLocked(ctx context.Context, rec *spool.Record) error {
 			f.now, since = time.Now(), time.Time{}
 			continue
 		}
-		l := f.laneLocked(o, rec)
+		l := f.laneLocked(o, &d)
 		if l.detached {
 			o.owed++
 			return nil // the catch-up comes to it
@@ -265,7 +277,7 @@ func (f *feeder) placeLocked(ctx context.Context, rec *spool.Record) error {
 				since = time.Time{}
 				continue
 			}
-			l.add(f.message(rec))
+			l.add(f.message(f.tail, rec, &d))
 			f.touched = append(f.touched, l)
 			return nil
 		}
@@ -299,8 +311,8 @@ func (f *feeder) placeLocked(ctx context.Context, rec *spool.Record) error {
 }
 
 // message is what a lane gets of rec.
-func (f *feeder) message(rec *spool.Record) kafka.Message {
-	m := f.r.message(rec)
+func (f *feeder) message(s *mapping.Scratch, rec *spool.Record, d *mapping.Decision) kafka.Message {
+	m := f.r.message(s, rec, d)
 	m.Expires = rec.ExpiresAt
 	return m
 }
@@ -329,33 +341,67 @@ func (f *feeder) limitedLocked(ctx context.Context, d time.Duration) {
 	f.progress, f.now = now, now
 }
 
-// outletLocked is where rec goes, nil when the route does not take it.
-func (f *feeder) outletLocked(rec *spool.Record) *outlet {
-	d := destination{topic: rec.Topic}
-	if f.r.topic.usesClient() {
-		d.client = rec.ClientID
+// decideLocked is what becomes of rec and where it goes. There is no outlet when it goes nowhere: the filters do not match, and
+// the decision has no reason, or the mapping says so.
+func (f *feeder) decideLocked(s *mapping.Scratch, rec *spool.Record, again bool) (o *outlet, d mapping.Decision) {
+	if f.r.mapper.Plain() {
+		if o = f.plainLocked(s, rec); o != nil {
+			d = f.r.mapper.Decide(s, rec, again)
+		}
+		return o, d
 	}
-	o, ok := f.dests[d]
+	if !f.r.matches(rec.Topic) {
+		return nil, d
+	}
+	if d = f.r.mapper.Decide(s, rec, again); d.Action != mapping.Send {
+		return nil, d
+	}
+	at := destination{name: d.Topic}
+	o, ok := f.dests[at]
+	if !ok {
+		o = f.namedLocked(d.Topic, d.Overflow, d.Constant)
+		f.rememberLocked(at, o)
+	}
+	return o, d
+}
+
+// plainLocked is where rec goes when MQTT topic and client ID decide that, nil when the route does not take it.
+func (f *feeder) plainLocked(s *mapping.Scratch, rec *spool.Record) *outlet {
+	at := destination{topic: rec.Topic}
+	if f.r.mapper.UsesClient() {
+		at.client = rec.ClientID
+	}
+	o, ok := f.dests[at]
 	if ok {
 		return o
 	}
 	if f.r.matches(rec.Topic) {
-		name, first := f.r.topic.text, false
-		if !f.r.topic.constant() {
-			name, first = f.r.admit(f.r.topic.render(rec.Topic, rec.ClientID))
-		}
-		if first {
-			f.log.Warn("route has max_topics topics; records that need more go to the overflow topic",
-				"max_topics", f.r.cfg.MaxTopics, "topic", name)
-		}
-		o = f.openLocked(name)
+		name, overflow := f.r.mapper.Topic(s, rec)
+		o = f.namedLocked(name, overflow, f.r.mapper.Constant())
 	}
+	// A copy: the record's strings may be part of a large piece of memory.
+	f.rememberLocked(destination{topic: strings.Clone(at.topic), client: strings.Clone(at.client)}, o)
+	return o
+}
+
+func (f *feeder) rememberLocked(at destination, o *outlet) {
 	if len(f.dests) >= maxDestinations {
 		clear(f.dests)
 	}
-	// A copy: the record's strings may be part of a large piece of memory.
-	f.dests[destination{strings.Clone(d.topic), strings.Clone(d.client)}] = o
-	return o
+	f.dests[at] = o
+}
+
+// namedLocked is the outlet of a name that a template has made, or the one that takes what is too much.
+func (f *feeder) namedLocked(name, overflow string, constant bool) *outlet {
+	first := false
+	if !constant {
+		name, first = f.r.admit(name, overflow)
+	}
+	if first {
+		f.log.Warn("route has max_topics topics; records that need more go to the overflow topic",
+			"max_topics", f.r.cfg.MaxTopics, "topic", name)
+	}
+	return f.openLocked(name)
 }
 
 func (f *feeder) openLocked(name string) *outlet {
@@ -368,7 +414,7 @@ func (f *feeder) openLocked(name string) *outlet {
 }
 
 // laneLocked is the lane of a record of o.
-func (f *feeder) laneLocked(o *outlet, rec *spool.Record) *lane {
+func (f *feeder) laneLocked(o *outlet, d *mapping.Decision) *lane {
 	if f.changed {
 		f.changed = false
 		f.respreadLocked()
@@ -383,7 +429,7 @@ func (f *feeder) laneLocked(o *outlet, rec *spool.Record) *lane {
 		}
 		f.spreadLocked(o, n)
 	}
-	p := partitionOf(f.r, rec, o.n)
+	p := d.PartitionOf(o.n)
 	if l := o.lanes[p]; l != nil {
 		return l
 	}
@@ -465,6 +511,9 @@ func (f *feeder) kickLocked() {
 // lane's own position is durable. What the lane has not delivered stays in the spool all the same: keep never passes it.
 func (f *feeder) commitLocked() {
 	low, keep := f.pos, f.pos
+	if at := f.graves.at; len(at) > 0 {
+		low, keep = min(low, at[0]), min(keep, at[0])
+	}
 	for _, l := range f.lanes {
 		at := l.unacked()
 		if !l.detached || !l.stored {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/forebay-gateway/forebay/bridge/kafka"
 	"github.com/forebay-gateway/forebay/bridge/kafkatest"
+	"github.com/forebay-gateway/forebay/bridge/mapping"
 	"github.com/forebay-gateway/forebay/spool"
 )
 
@@ -109,10 +110,10 @@ func (f *figures) plain() float64 {
 	for i, rec := range records {
 		rec.Offset = spool.Offset(i)
 		kr := &kgo.Record{Key: []byte(rec.ClientID), Value: rec.Payload, Timestamp: time.Unix(0, rec.ReceivedAt), Headers: []kgo.RecordHeader{
-			{Key: headerTopic, Value: []byte(rec.Topic)},
-			{Key: headerClientID, Value: []byte(rec.ClientID)},
-			{Key: headerQoS, Value: qosBytes[1]},
-			{Key: headerRetain, Value: retainBytes[false]},
+			{Key: mapping.HeaderTopic, Value: []byte(rec.Topic)},
+			{Key: mapping.HeaderClientID, Value: []byte(rec.ClientID)},
+			{Key: mapping.HeaderQoS, Value: []byte("1")},
+			{Key: mapping.HeaderRetain, Value: []byte("false")},
 			{Key: headerID, Value: []byte(r.id(rec))},
 		}}
 		cl.Produce(context.Background(), kr, func(_ *kgo.Record, err error) {

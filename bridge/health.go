@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/forebay-gateway/forebay/bridge/kafka"
+	"github.com/forebay-gateway/forebay/bridge/mapping"
 	"github.com/forebay-gateway/forebay/spool"
 )
 
@@ -47,6 +48,8 @@ type RouteStats struct {
 	Retried                 uint64
 	Errors                  map[string]uint64 // by class
 	Skipped, Expired        uint64
+	LeftOut, MappingFaults  map[string]uint64 // by reason
+	Overflowed              bool              // the mapping asked for more Kafka topics than the route may have
 	DeadLettered, Detaches  uint64
 	Found                   uint64            // records that Kafka had after a crash
 	ReadBack                map[string]uint64 // partitions, by result
@@ -70,6 +73,7 @@ func (b *Bridge) Stats() []RouteStats {
 			Route: r.cfg.Name, Upstream: r.up.Name(), Stream: r.cfg.Stream,
 			Sent: r.counts.sent.Load(), SentBytes: r.counts.sentBytes.Load(), Retried: r.counts.retried.Load(),
 			Errors: make(map[string]uint64), Skipped: r.counts.skipped.Load(), Expired: r.counts.expired.Load(),
+			LeftOut: make(map[string]uint64), MappingFaults: make(map[string]uint64), Overflowed: r.overflowed.Load(),
 			Found:        r.counts.found.Load(),
 			ReadBack:     map[string]uint64{"done": r.counts.readBack[readDone].Load(), "refused": r.counts.readBack[readRefused].Load()},
 			RateLimited:  time.Duration(r.counts.limited.Load()),
@@ -77,6 +81,12 @@ func (b *Bridge) Stats() []RouteStats {
 		}
 		for _, class := range kafka.Classes {
 			s.Errors[class.String()] = r.counts.errors[class].Load()
+		}
+		for _, reason := range mapping.LeftOut {
+			s.LeftOut[reason.String()] = r.mapper.LeftOut(reason)
+		}
+		for _, reason := range mapping.Faults {
+			s.MappingFaults[reason.String()] = r.mapper.Faults(reason)
 		}
 		var oldest time.Time
 		for _, f := range b.feeders {
@@ -103,6 +113,9 @@ func (f *feeder) addStats(s *RouteStats, oldest *time.Time) {
 		}
 	}
 	low := f.pos
+	if at := f.graves.at; len(at) > 0 {
+		low = min(low, at[0])
+	}
 	for _, l := range f.lanes {
 		low = min(low, l.unacked())
 		if t, ok := l.oldest(); ok {
@@ -154,6 +167,9 @@ func (b *Bridge) Health() []RouteHealth {
 			h.State = Idle
 		}
 		r := b.routes[i]
+		if r.overflowed.Load() {
+			h.Warning = fmt.Sprintf("the topic's fields made %d Kafka topics, and what needs more goes to the overflow topic: raise max_topics, or let topic have fewer values", r.cfg.MaxTopics)
+		}
 		if r.unread.Load() {
 			h.Warning = "partitions could not be read back after a crash: some records may have come twice; " + readHint
 		}
@@ -201,6 +217,9 @@ func (f *feeder) examine(h *RouteHealth, now time.Time) {
 	}
 	if f.readErr != nil && now.Sub(f.readErrAt) > time.Second {
 		stuck(f.readErrAt, here(f.pos), kafka.Verdict{Reason: "spool", Err: f.readErr})
+	}
+	if g := &f.graves; g.err != nil && len(g.at) > 0 {
+		stuck(g.errAt, here(g.at[0]), kafka.Verdict{Reason: "dead_letter", Err: g.err, Hint: graveHint})
 	}
 	if f.openErr != nil && status.Up && f.committed < end && now.Sub(f.openedAt) > 5*time.Second {
 		stuck(f.openedAt, "positions in upstream "+f.r.up.Name(), kafka.Classify(f.openErr))

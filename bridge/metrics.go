@@ -76,6 +76,9 @@ var (
 	descRetried   = desc("retried_records_total", "Records sent again after their flight came back without an acknowledgement.", "route")
 	descErrors    = desc("errors_total", "Flights that came back with an error, by class: retry, shrink, poison, fault, dead.", "route", "class")
 	descSkipped   = desc("skipped_records_total", "Records that no filter of the route takes.", "route")
+	descLeftOut   = desc("filtered_records_total", "Records that the mapping did not send, by reason: condition, sample, empty_payload, or a fault whose policy is skip.", "route", "reason")
+	descFaults    = desc("mapping_faults_total", "Faults of records that the mapping met, by reason, whatever the policy made of the record.", "route", "reason")
+	descOverflow  = desc("topic_overflow", "1 when the topic's fields have asked for more Kafka topics than max_topics.", "route")
 	descExpired   = desc("expired_records_total", "Records left out because their time was over before they were sent.", "route")
 	descLimited   = desc("rate_limited_seconds_total", "Time that the reading of the spool waited for the route's rate, over its partitions.", "route")
 	descFound     = desc("found_records_total", "Records that were not sent again after a crash, since Kafka had them.", "route")
@@ -107,7 +110,7 @@ var (
 // Describe implements prometheus.Collector.
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descSent, descSentBytes, descRetried, descErrors, descSkipped, descExpired, descLimited, descFound, descReadBack, descDead, descRedriven,
+		descSent, descSentBytes, descRetried, descErrors, descSkipped, descLeftOut, descFaults, descOverflow, descExpired, descLimited, descFound, descReadBack, descDead, descRedriven,
 		descPurged, descWaiting, descGaps, descDetaches, descDetached, descHeld, descLag, descLagTime, descInFlight, descBuffered, descStuck,
 		descPaused, descOrphans, descOrphanLag, descUp, descConnErrs, descRebuilds, descTorn, descThrottle,
 	} {
@@ -150,6 +153,17 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 			counter(descErrors, float64(s.Errors[class.String()]), s.Route, class.String())
 		}
 		counter(descSkipped, float64(s.Skipped), s.Route)
+		for reason, n := range s.LeftOut {
+			counter(descLeftOut, float64(n), s.Route, reason)
+		}
+		for reason, n := range s.MappingFaults {
+			counter(descFaults, float64(n), s.Route, reason)
+		}
+		overflow := 0.0
+		if s.Overflowed {
+			overflow = 1
+		}
+		gauge(descOverflow, overflow, s.Route)
 		counter(descExpired, float64(s.Expired), s.Route)
 		counter(descLimited, s.RateLimited.Seconds(), s.Route)
 		counter(descFound, float64(s.Found), s.Route)

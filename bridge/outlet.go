@@ -60,7 +60,7 @@ func (f *feeder) dropIdle(now time.Time) {
 		clear(f.hints)
 		signal(f.saveC)
 	}
-	if f.r.topic.constant() {
+	if f.r.mapper.Constant() {
 		return
 	}
 	for name, o := range f.outlets {

@@ -39,7 +39,7 @@ type hint struct {
 
 // mapping is a hash of what decides which records belong to a lane. Positions of another mapping say nothing about this one.
 func (r *route) mapping() string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q", r.cfg.Topic, r.cfg.Key, r.cfg.Filters))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q%s", r.cfg.Topic, r.cfg.Key, r.cfg.Filters, r.mapper.Places()))
 	return hex.EncodeToString(sum[:4])
 }
 
@@ -294,8 +294,8 @@ func (f *feeder) remap(key string, detached bool, at spool.Offset) {
 func (f *feeder) restore(topic string, partition int32, at spool.Offset, n int32, next int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.r.topic.constant() {
-		f.r.admit(topic)
+	if !f.r.mapper.Constant() {
+		f.r.admit(topic, topic)
 	}
 	o := f.openLocked(topic)
 	if o.n != 0 && (partition < 0 || partition >= o.n || n != o.n) {

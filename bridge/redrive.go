@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/forebay-gateway/forebay/bridge/kafka"
+	"github.com/forebay-gateway/forebay/bridge/mapping"
 )
 
 // headerRedrive marks a record that was a dead letter: its value is when it was sent again. Its place is not that of its
@@ -100,18 +101,18 @@ func (d *DeadLetters) redrive(w DeadLetterWork, letters []DeadLetter) DeadLetter
 	at := d.b.now().UTC().AppendFormat(nil, time.RFC3339Nano)
 	for i := range letters {
 		l := &letters[i]
-		r, topic, err := d.destination(l, unusable)
+		r, topic, way, err := d.destination(l, unusable)
 		if err != nil {
 			fail(l, "route", err)
 			continue
 		}
 		defer r.up.Release(topic)
 		n := topic.Status().Partitions
-		m := r.message(l.rec)
+		m := r.message(way.scratch, l.rec, &way.decision)
 		m.AddHeader(headerRedrive, at)
 		sent++
 		r.up.Ship(&kafka.Flight{
-			Topic: topic, Partition: partitionOf(r, l.rec, n), Messages: []kafka.Message{m},
+			Topic: topic, Partition: way.decision.PartitionOf(n), Messages: []kafka.Message{m},
 			Done: func(_ *kafka.Flight, res kafka.Result) { outcomes <- outcome{i, res} },
 		})
 	}
@@ -142,8 +143,14 @@ func (d *DeadLetters) redrive(w DeadLetterWork, letters []DeadLetter) DeadLetter
 	return w
 }
 
-// destination is the route of a dead letter and its Kafka topic, which the caller releases.
-func (d *DeadLetters) destination(l *DeadLetter, unusable map[string]error) (*route, *kafka.Topic, error) {
+// way is where a dead letter goes when it is sent again.
+type way struct {
+	scratch  *mapping.Scratch
+	decision mapping.Decision
+}
+
+// destination is the route of a dead letter, its Kafka topic, which the caller releases, and what the route makes of it now.
+func (d *DeadLetters) destination(l *DeadLetter, unusable map[string]error) (_ *route, _ *kafka.Topic, w way, err error) {
 	var r *route
 	for _, have := range d.b.routes {
 		if have.cfg.Name == l.Route {
@@ -152,21 +159,29 @@ func (d *DeadLetters) destination(l *DeadLetter, unusable map[string]error) (*ro
 	}
 	switch {
 	case r == nil:
-		return nil, nil, fmt.Errorf("route %s is not in the configuration any more", l.Route)
+		return nil, nil, w, fmt.Errorf("route %s is not in the configuration any more", l.Route)
 	case r.dead:
-		return nil, nil, fmt.Errorf("route %s reads the dead letters now", l.Route)
+		return nil, nil, w, fmt.Errorf("route %s reads the dead letters now", l.Route)
 	case r.isPaused():
-		return nil, nil, fmt.Errorf("route %s is paused", l.Route)
+		return nil, nil, w, fmt.Errorf("route %s is paused", l.Route)
 	case !r.up.Up():
-		return nil, nil, fmt.Errorf("upstream %s is not reachable", r.up.Name())
+		return nil, nil, w, fmt.Errorf("upstream %s is not reachable", r.up.Name())
 	}
-	name := r.topic.text
-	if !r.topic.constant() {
-		name, _ = r.admit(r.topic.render(l.rec.Topic, l.rec.ClientID))
+	w.scratch = r.mapper.NewScratch(d.b.now)
+	w.decision = r.mapper.Place(w.scratch, l.rec)
+	switch {
+	case w.decision.Action == mapping.Refuse:
+		return nil, nil, w, fmt.Errorf("%v: %w", w.decision.Reason, w.decision.Err)
+	case w.decision.Action == mapping.Leave:
+		return nil, nil, w, fmt.Errorf("route %s leaves it out now: %v", l.Route, w.decision.Reason)
+	}
+	name := w.decision.Topic
+	if !w.decision.Constant {
+		name, _ = r.admit(name, w.decision.Overflow)
 	}
 	key := r.up.Name() + "/" + name
 	if err := unusable[key]; err != nil {
-		return nil, nil, err
+		return nil, nil, w, err
 	}
 	topic := r.up.Topic(name, r.cfg.CreateTopics)
 	for until := time.Now().Add(redriveTopic); topic.Status().Partitions == 0; time.Sleep(redriveLook) {
@@ -180,7 +195,7 @@ func (d *DeadLetters) destination(l *DeadLetter, unusable map[string]error) (*ro
 			err = fmt.Errorf("topic %s: %s: %w", name, s.Fault.Reason, s.Fault.Err)
 		}
 		unusable[key] = err
-		return nil, nil, err
+		return nil, nil, w, err
 	}
-	return r, topic, nil
+	return r, topic, w, nil
 }

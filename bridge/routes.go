@@ -8,22 +8,24 @@ import (
 // RouteInfo is a route as an operator looks at it.
 type RouteInfo struct {
 	RouteHealth
-	Stream       string     `json:"stream"`
-	Filters      []string   `json:"filters"`
-	Topic        string     `json:"topic"`
-	PausedLanes  []string   `json:"paused_lanes"`
-	Sent         uint64     `json:"sent_records"` // since the start, as all counts
-	SentBytes    uint64     `json:"sent_bytes"`
-	Retried      uint64     `json:"retried_records"`
-	Skipped      uint64     `json:"skipped_records"`
-	Expired      uint64     `json:"expired_records"`
-	DeadLettered uint64     `json:"dead_letters"`
-	InFlight     int        `json:"in_flight_records"`
-	Buffered     int64      `json:"buffered_bytes"`
-	Lanes        int        `json:"lanes"`
-	Detached     int        `json:"detached_lanes"`
-	Held         int        `json:"held_lanes"`
-	LaneList     []LaneInfo `json:"lane_list,omitempty"` // only when one route is shown
+	Stream       string            `json:"stream"`
+	Filters      []string          `json:"filters"`
+	Topic        string            `json:"topic"`
+	PausedLanes  []string          `json:"paused_lanes"`
+	Sent         uint64            `json:"sent_records"` // since the start, as all counts
+	SentBytes    uint64            `json:"sent_bytes"`
+	Retried      uint64            `json:"retried_records"`
+	Skipped      uint64            `json:"skipped_records"`
+	Expired      uint64            `json:"expired_records"`
+	LeftOut      map[string]uint64 `json:"filtered_records"` // by reason
+	Faults       map[string]uint64 `json:"mapping_faults"`   // by reason
+	DeadLettered uint64            `json:"dead_letters"`
+	InFlight     int               `json:"in_flight_records"`
+	Buffered     int64             `json:"buffered_bytes"`
+	Lanes        int               `json:"lanes"`
+	Detached     int               `json:"detached_lanes"`
+	Held         int               `json:"held_lanes"`
+	LaneList     []LaneInfo        `json:"lane_list,omitempty"` // only when one route is shown
 }
 
 // LaneInfo is one lane: the way of the records of one spool partition to one Kafka partition.
@@ -63,7 +65,7 @@ func (b *Bridge) Routes() []RouteInfo {
 		}
 		out = append(out, RouteInfo{
 			RouteHealth: health[i], Stream: s.Stream, Filters: r.cfg.Filters, Topic: r.cfg.Topic, PausedLanes: paused,
-			Sent: s.Sent, SentBytes: s.SentBytes, Retried: s.Retried, Skipped: s.Skipped, Expired: s.Expired, DeadLettered: s.DeadLettered,
+			Sent: s.Sent, SentBytes: s.SentBytes, Retried: s.Retried, Skipped: s.Skipped, Expired: s.Expired, LeftOut: s.LeftOut, Faults: s.MappingFaults, DeadLettered: s.DeadLettered,
 			InFlight: s.InFlight, Buffered: s.BufferedBytes, Lanes: s.Lanes, Detached: s.DetachedLanes, Held: s.HeldLanes,
 		})
 	}

@@ -44,13 +44,32 @@ func (m *Message) AddHeader(key string, value []byte) {
 	m.size += len(key) + len(value) + 40
 }
 
+// SetTimestamp gives the message another time than that of reception.
+func (m *Message) SetTimestamp(t time.Time) { m.rec.Timestamp = t }
+
+// Key is the message's key, nil when it has none.
+func (m *Message) Key() []byte { return m.rec.Key }
+
+// Value is the message's value, nil for a tombstone.
+func (m *Message) Value() []byte { return m.rec.Value }
+
+// Timestamp is the time that the Kafka record has.
+func (m *Message) Timestamp() time.Time { return m.rec.Timestamp }
+
+// Headers calls fn with each header, in order.
+func (m *Message) Headers(fn func(key string, value []byte)) {
+	for _, h := range m.rec.Headers {
+		fn(h.Key, h.Value)
+	}
+}
+
 // Size is what the message takes in memory, about.
 func (m *Message) Size() int { return m.size }
 
 // Attempts is how many times the message was sent.
 func (m *Message) Attempts() int { return m.attempts }
 
-// Received is the message's timestamp.
+// Received is when the gateway received the record.
 func (m *Message) Received() time.Time { return m.received }
 
 // ValueSize is the payload's.

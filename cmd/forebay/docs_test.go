@@ -82,7 +82,7 @@ func TestReadmeCommandsExist(t *testing.T) {
 // Every command line that the other documents name is one that exists.
 func TestDocumentsNameRealCommands(t *testing.T) {
 	seen := 0
-	for _, name := range []string{"docs/SPOOL.md", "docs/OPERATIONS.md"} {
+	for _, name := range []string{"docs/SPOOL.md", "docs/OPERATIONS.md", "docs/MAPPING.md"} {
 		for _, m := range regexp.MustCompile("`forebay ([^`|]*)`").FindAllStringSubmatch(document(t, name), -1) {
 			seen++
 			words := strings.Fields(strings.ReplaceAll(m[1], "'", ""))
@@ -117,7 +117,7 @@ func TestDocumentsNameRealMetrics(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{"README.md", "docs/OPERATIONS.md", "docs/DESIGN.md", "docs/SPOOL.md"} {
+	for _, name := range []string{"README.md", "docs/OPERATIONS.md", "docs/DESIGN.md", "docs/SPOOL.md", "docs/MAPPING.md"} {
 		for _, m := range regexp.MustCompile(`\bforebay_(?:spool|mqtt|bridge|gateway)_([a-z_]+)\b`).FindAllStringSubmatch(document(t, name), -1) {
 			if s := source.String(); !strings.Contains(s, `"`+m[0]+`"`) && !strings.Contains(s, `"`+m[1]+`"`) {
 				t.Errorf("%s names the metric %s, which nothing registers", name, m[0])
@@ -153,7 +153,7 @@ func TestDesignNamesRealFiles(t *testing.T) {
 
 // What the documents link to is there.
 func TestDocumentsLinkToWhatIsThere(t *testing.T) {
-	for _, name := range []string{"README.md", "CONTRIBUTING.md", "docs/OPERATIONS.md", "docs/DESIGN.md", "docs/SPOOL.md"} {
+	for _, name := range []string{"README.md", "CONTRIBUTING.md", "docs/OPERATIONS.md", "docs/DESIGN.md", "docs/SPOOL.md", "docs/MAPPING.md"} {
 		for _, m := range regexp.MustCompile(`\]\(([^)#:]+)\)`).FindAllStringSubmatch(document(t, name), -1) {
 			if _, err := os.Stat(filepath.Join("..", "..", filepath.Dir(name), m[1])); err != nil {
 				t.Errorf("%s: %v", name, err)

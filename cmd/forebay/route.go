@@ -17,8 +17,8 @@ import (
 func newRoute() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "route",
-		Short: "List, show, pause, resume and retire routes and lanes",
-		Long: `List, show, pause, resume and retire routes and lanes of a running gateway. A lane is the way to one partition of a Kafka topic.
+		Short: "List, show, test, pause, resume and retire routes and lanes",
+		Long: `List, show, test, pause, resume and retire routes and lanes of a running gateway. A lane is the way to one partition of a Kafka topic.
 
 A paused route or lane sends nothing until it is resumed, restarts included; its records wait in the spool, and a paused lane does not hold
 the others. The gateway's health says so.
@@ -32,7 +32,7 @@ gateway.data_dir.`,
 	}
 	pause := changeRoute(&cobra.Command{Use: "pause ROUTE", Short: "Send nothing of a route or a lane until it is resumed"}, (*api.Client).Pause)
 	resume := changeRoute(&cobra.Command{Use: "resume ROUTE", Short: "Let a paused route or lane go on"}, (*api.Client).Resume)
-	cmd.AddCommand(newRouteLs(), newRouteShow(), pause, resume, newRouteRetire())
+	cmd.AddCommand(newRouteLs(), newRouteShow(), newRouteTest(), pause, resume, newRouteRetire())
 	return cmd
 }
 

@@ -32,6 +32,8 @@ var examples = map[string]string{
 	"bridge.routes[].name":                     "telemetry",
 	"bridge.routes[].upstream":                 "main",
 	"bridge.routes[].topic":                    "telemetry",
+	"bridge.routes[].choose[].when":            "has(json.alarm)",
+	"bridge.routes[].choose[].topic":           "alarms",
 	"bridge.routes[].create_topics.partitions": "12",
 }
 

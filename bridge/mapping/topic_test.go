@@ -1,21 +1,31 @@
-package bridge
+package mapping
 
 import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/forebay-gateway/forebay/bridge/kafka"
+	"github.com/forebay-gateway/forebay/spool"
 )
 
-func TestTemplateRenders(t *testing.T) {
+// rendered is the Kafka topic that a template makes.
+func rendered(t *topicTemplate, topic, client string) string {
+	s := (&Mapper{}).NewScratch(time.Now)
+	s.begin(&spool.Record{Topic: topic, ClientID: client})
+	name, _, _ := t.render(s)
+	return name
+}
+
+func TestTopicRenders(t *testing.T) {
 	f := func(tmpl, topic, client, want string) {
 		t.Helper()
-		p, err := parseTemplate(tmpl)
+		p, err := parseTopic(tmpl)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := p.render(topic, client)
+		got := rendered(p, topic, client)
 		if strings.HasSuffix(want, "*") {
 			base := strings.TrimSuffix(want, "*")
 			if !strings.HasPrefix(got, base+"-") || len(got) != len(base)+1+hashLen {
@@ -46,6 +56,8 @@ func TestTemplateRenders(t *testing.T) {
 	f("${topic[0]}", "__consumer_offsets", "c", "__consumer_offsets*") // Kafka's own
 	f("${topic[0]}", ".", "c", "_*")
 	f("${topic[0]}", "..", "c", "__*")
+	f("x.${topic[0]}", "overflow", "c", "x.overflow*") // takes what is too much
+	f("${topic[1]|none}.x", "a", "c", "none.x")
 	f("d.${client_id}", "a", "a/b", "d.a_b*")
 	f("d.${client_id}", "a", "", "d.*")
 	f("x.${topic[0]}", "a-0123456789abcdef", "c", "x.a-0123456789abcdef*") // looks like one with a hash
@@ -53,12 +65,12 @@ func TestTemplateRenders(t *testing.T) {
 }
 
 // Random topics over a nasty alphabet: two different ones never share a name, nor collide as Kafka sees it.
-func TestTemplateNeverCollides(t *testing.T) {
+func TestTopicNeverCollides(t *testing.T) {
 	alphabet := []string{"a", "b", "-", "_", ".", "/", "é", "0", " "}
 	for _, tmpl := range []string{
 		"${topic}", "x.${topic}", "${topic[0]}", "x_${topic[1]}", "${topic[0]}.${topic[1]}", "${topic[0]}-_-${topic[1]}", "${topic}.${client_id}", "${client_id}_${topic}",
 	} {
-		p, err := parseTemplate(tmpl)
+		p, err := parseTopic(tmpl)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,13 +88,16 @@ func TestTemplateNeverCollides(t *testing.T) {
 			topic, client := word(), word()
 			var values []string
 			for _, part := range p.parts {
-				switch part.variable {
-				case topicVar:
+				if part.field == nil {
+					continue
+				}
+				switch part.field.source {
+				case fromTopic:
 					values = append(values, "t:"+topic)
-				case clientVar:
+				case fromClientID:
 					values = append(values, "c:"+client)
-				case levelVar:
-					level, ok := topicLevel(topic, part.level)
+				case fromLevel:
+					level, ok := topicLevel(topic, part.field.level)
 					if !ok {
 						level = "/none"
 					}
@@ -90,7 +105,7 @@ func TestTemplateNeverCollides(t *testing.T) {
 				}
 			}
 			in := strings.Join(values, "\x00")
-			name := p.render(topic, client)
+			name := rendered(p, topic, client)
 			if !kafka.ValidTopic(name) {
 				t.Fatalf("seed %d: %s of %q = %q: not a Kafka topic", seed, tmpl, in, name)
 			}
@@ -103,10 +118,10 @@ func TestTemplateNeverCollides(t *testing.T) {
 	}
 }
 
-func TestTemplateFaultsNameThePosition(t *testing.T) {
+func TestTopicFaultsNameThePosition(t *testing.T) {
 	f := func(tmpl, want string) {
 		t.Helper()
-		_, err := parseTemplate(tmpl)
+		_, err := parseTopic(tmpl)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q in it", tmpl, err, want)
 		}
@@ -114,32 +129,22 @@ func TestTemplateFaultsNameThePosition(t *testing.T) {
 	f("", "empty")
 	f("a/b", `position 2: '/' is not allowed`)
 	f("telemetry.$topic", `position 11: '$' is not allowed`)
-	f("telemetry.${topik}", "position 11: unknown variable ${topik}; want ${topic}, ${topic[N]} or ${client_id}")
+	f("telemetry.${topik}", `position 11: unknown field "topik"; want one of topic, topic[N], client_id`)
 	f("x.${topic[a]}", `position 3: "a" in topic[a] is not a level`)
 	f("x.${topic[-1]}", `position 3: "-1"`)
 	f("x.${topic", "position 3: ${ has no closing brace")
-	f("${topic[0]}${topic[1]}", "position 12: between two variables")
-	f("${topic[0]}-${topic[1]}", "position 13: between two variables")
+	f("${topic[0]}${topic[1]}", "position 12: between two fields")
+	f("${topic[0]}-${topic[1]}", "position 13: between two fields")
+	f("x.${json.}", "position 3: a dot without a name")
+	f(`x.${user["a}`, "position 3: the name behind [\" has no closing quote")
+	f("x.${user}", "position 3: unknown field")
+	f("x.${user.a.b}", `want the name of one user property; one with dots or brackets goes as user["a.b"]`)
+	f("x.${json.a:json}", "position 3: a Kafka topic takes no :json")
+	f("x.${json.a|b_c}", `position 3: the text "b_c" behind | is not of`)
+	f("x.${id}", "position 3: ${id} would make a Kafka topic of every record")
+	f("x.${client_id!}", "position 3: '!' behind client_id: want a closing brace")
 	f("..", "not a Kafka topic")
 	f("__mine", "belong to Kafka itself")
 	f(strings.Repeat("a", 250), "1 to 249 characters")
-	f(strings.Repeat("a", 240)+"${topic}", "240 characters beside the variables, at most 231")
-}
-
-func TestTopicsBeyondTheLimitOverflow(t *testing.T) {
-	r, err := newRoute(RouteConfig{Name: "r", Topic: "t.${topic[0]}", Key: KeyClientID, MaxTopics: 2}, "gw")
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := func(in, want string, wantFirst bool) {
-		t.Helper()
-		if got, first := r.admit(in); got != want || first != wantFirst {
-			t.Errorf("admit(%s) = %s %v, want %s %v", in, got, first, want, wantFirst)
-		}
-	}
-	f("t.a", "t.a", false)
-	f("t.b", "t.b", false)
-	f("t.c", "t.overflow", true)
-	f("t.d", "t.overflow", false)
-	f("t.a", "t.a", false)
+	f(strings.Repeat("a", 240)+"${topic}", "240 characters beside the fields, at most 231")
 }
