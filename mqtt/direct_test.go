@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/forebay-gateway/forebay/mqtt/mqtttest"
 )
 
 // quietOwner is told of what the output meets.
@@ -192,5 +194,21 @@ func TestDirectWriteThenFinish(t *testing.T) {
 	got, err := io.ReadAll(peer)
 	if err != nil || !bytes.Equal(got, want.Bytes()) {
 		t.Errorf("%d bytes came, want %d: %v", len(got), want.Len(), err)
+	}
+}
+
+// A plain connection is written directly: a wrapper around it would take that away without anybody noticing.
+func TestPlainConnectionsAreWrittenDirectly(t *testing.T) {
+	srv, _ := faulty(t, nil)
+	join(t, srv, mqtttest.Connect{ID: "plain"})
+	srv.connMu.Lock()
+	defer srv.connMu.Unlock()
+	if len(srv.conns) != 1 {
+		t.Fatalf("%d connections", len(srv.conns))
+	}
+	for sc := range srv.conns {
+		if sc.out.raw == nil {
+			t.Errorf("a %T has no socket to write to", sc.nc)
+		}
 	}
 }
