@@ -192,7 +192,7 @@ func compare(b *testing.B, names [2]string, sides [2]func() float64) {
 // Delivery from the spool beside the plain idempotent producer with the same records in memory. Target: 0.8.
 func BenchmarkKafkaBesidePlain(b *testing.B) {
 	c := kafkatest.Start(b, kafkatest.Options{})
-	for _, of := range []struct{ size, records int }{{200, 400_000}, {1024, 150_000}} {
+	for _, of := range []struct{ size, records int }{{200, 1_200_000}, {1024, 400_000}} {
 		b.Run(fmt.Sprintf("%dB", of.size), func(b *testing.B) {
 			f := newFigures(b, c, of.records, of.size, 1)
 			compare(b, [2]string{"plain", "route"}, [2]func() float64{f.plain, func() float64 { return f.route(AtLeastOnce, nil) }})

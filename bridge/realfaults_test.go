@@ -67,15 +67,19 @@ func TestKafkaAdministrator(t *testing.T) {
 	})
 
 	t.Run("a quota slows down and shows", func(t *testing.T) {
-		r := newRealRig(t, c, RouteConfig{Topic: "quota", CreateTopics: &kafka.Create{Partitions: 2}})
-		r.quota("producer_byte_rate", 200_000)
-		for i := range 40 {
-			r.log.add("default", 0, spool.Record{Topic: "a", ClientID: "big", Payload: []byte(noiseOf(byte(i), 20_000))})
-		}
-		r.until("throttled", 30*time.Second, func() bool { return r.b.upstreams[0].Status().Throttled > 100*time.Millisecond })
-		r.until("delivered", time.Minute, func() bool { return r.b.Stats()[0].Sent == 40 })
-		if h := r.b.Health()[0]; h.State == Stuck {
-			t.Errorf("health %+v, want slow and not stuck", h)
+		for _, delivery := range []string{AtLeastOnce, ExactlyOnce} {
+			t.Run(delivery, func(t *testing.T) {
+				r := newRealRig(t, c, RouteConfig{Topic: "quota." + delivery, Delivery: delivery, CreateTopics: &kafka.Create{Partitions: 2}})
+				r.quota("producer_byte_rate", 200_000)
+				for i := range 40 {
+					r.log.add("default", 0, spool.Record{Topic: "a", ClientID: "big", Payload: []byte(noiseOf(byte(i), 20_000))})
+				}
+				r.until("throttled", 30*time.Second, func() bool { return r.b.upstreams[0].Status().Throttled > 100*time.Millisecond })
+				r.until("delivered", time.Minute, func() bool { return r.b.Stats()[0].Sent == 40 })
+				if h := r.b.Health()[0]; h.State == Stuck {
+					t.Errorf("health %+v, want slow and not stuck", h)
+				}
+			})
 		}
 	})
 

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"strings"
@@ -43,8 +44,30 @@ func (h hooks) OnBrokerThrottle(_ kgo.BrokerMetadata, wait time.Duration, _ bool
 	h.c.mu.Unlock()
 }
 
+// txnHooks are those of transactional producers. Their InitProducerID requests are not counted: one after each failure is how they
+// work.
+type txnHooks struct{ h hooks }
+
+var (
+	_ kgo.HookBrokerConnect  = txnHooks{}
+	_ kgo.HookBrokerRead     = txnHooks{}
+	_ kgo.HookBrokerThrottle = txnHooks{}
+)
+
+func (t txnHooks) OnBrokerConnect(meta kgo.BrokerMetadata, d time.Duration, c net.Conn, err error) {
+	t.h.OnBrokerConnect(meta, d, c, err)
+}
+
+func (t txnHooks) OnBrokerRead(meta kgo.BrokerMetadata, key int16, n int, wait, read time.Duration, err error) {
+	t.h.OnBrokerRead(meta, key, n, wait, read, err)
+}
+
+func (t txnHooks) OnBrokerThrottle(meta kgo.BrokerMetadata, wait time.Duration, after bool) {
+	t.h.OnBrokerThrottle(meta, wait, after)
+}
+
 func (h hooks) failed(err error) {
-	if err == nil {
+	if err == nil || errors.Is(err, net.ErrClosed) || errors.Is(err, kgo.ErrClientClosed) || errors.Is(err, context.Canceled) { // we closed it
 		return
 	}
 	reason, _ := ConnectionReason(err)

@@ -442,6 +442,7 @@ func (t *transactor) fence(ctx context.Context) error {
 		kgo.ClientID(c.cfg.ClientID),
 		kgo.SoftwareNameAndVersion("forebay", "1"),
 		kgo.Dialer(c.dial),
+		kgo.WithHooks(txnHooks{hooks{c}}),
 		kgo.TransactionalID(t.id),
 		kgo.TransactionTimeout(txnTimeout),
 		kgo.RequiredAcks(kgo.AllISRAcks()),
