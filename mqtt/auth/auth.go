@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,6 +47,7 @@ type Auth struct {
 	bans     *bans
 	autoBan  *autoBan
 	jwks     *source[*keySet] // nil without a file
+	others   []file           // CAs and the token of what is asked over HTTP
 	keyURL   *keyURL
 	gate     *gate
 	throttle *throttle
@@ -126,9 +126,7 @@ func (a *Auth) files(listeners []ListenerConfig, banFile string) (err error) {
 		if err != nil {
 			return fmt.Errorf("auth.password.file: %w", err)
 		}
-		if info, err := os.Stat(a.cfg.Password.File); err == nil && info.Mode().Perm()&0o077 != 0 {
-			a.log.Warn("password file can be read by others; chmod 600", "file", a.cfg.Password.File)
-		}
+		a.warnOfReaders("password file can be read by others; chmod 600", a.cfg.Password.File)
 	}
 	if a.cfg.ACL.File != "" {
 		if a.acl, err = newSource(a.cfg.ACL.File, ParseACL); err != nil {
@@ -141,6 +139,13 @@ func (a *Auth) files(listeners []ListenerConfig, banFile string) (err error) {
 		}
 	}
 	return nil
+}
+
+// warnOfReaders warns of a secret that is not one.
+func (a *Auth) warnOfReaders(message, name string) {
+	if info, err := os.Stat(name); err == nil && info.Mode().Perm()&0o077 != 0 {
+		a.log.Warn(message, "file", name)
+	}
 }
 
 // methods makes what the chains are made of.
@@ -165,17 +170,13 @@ func (a *Auth) methods(listeners []ListenerConfig) (map[Method]method, error) {
 	}
 	if a.cfg.uses(MethodHTTP, listeners) {
 		c := a.cfg.HTTP
-		client, err := newClient(c.Timeout.Std(), c.CAFile, c.MaxRequests)
+		client, err := a.client("http_ca", c.Timeout.Std(), c.CAFile, c.MaxRequests)
 		if err != nil {
 			return nil, fmt.Errorf("auth.http.ca_file: %w", err)
 		}
-		token := ""
-		if c.TokenFile != "" {
-			data, err := readFile(c.TokenFile)
-			if err != nil {
-				return nil, fmt.Errorf("auth.http.token_file: %w", err)
-			}
-			token = strings.TrimSpace(string(data))
+		token, err := a.bearer(c.TokenFile)
+		if err != nil {
+			return nil, fmt.Errorf("auth.http.token_file: %w", err)
 		}
 		made[MethodHTTP] = newHook(c, client, token, a.now, func(err error) {
 			a.metrics.hookDown.Inc()
@@ -195,7 +196,7 @@ func (a *Auth) keys() (keys, error) {
 		a.jwks = f
 		return &keyFile{f}, nil
 	}
-	client, err := newClient(c.Timeout.Std(), c.CAFile, 2)
+	client, err := a.client("jwt_ca", c.Timeout.Std(), c.CAFile, 2)
 	if err != nil {
 		return nil, fmt.Errorf("auth.jwt.ca_file: %w", err)
 	}

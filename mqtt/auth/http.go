@@ -3,8 +3,6 @@ package auth
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -34,8 +32,8 @@ const (
 // hook is the method http.
 type hook struct {
 	cfg    HTTPConfig
-	client *http.Client
-	token  string
+	client func() *http.Client
+	token  func() string
 	now    func() time.Time
 	down   func(error)
 	room   *semaphore.Weighted
@@ -72,34 +70,11 @@ type hookAnswer struct {
 	ExpiresAt int64          `json:"expires_at"` // Unix seconds; 0 is never
 }
 
-func newHook(cfg HTTPConfig, client *http.Client, token string, now func() time.Time, down func(error)) *hook {
+func newHook(cfg HTTPConfig, client func() *http.Client, token func() string, now func() time.Time, down func(error)) *hook {
 	return &hook{
 		cfg: cfg, client: client, token: token, now: now, down: down,
 		room: semaphore.NewWeighted(int64(cfg.MaxRequests)), cache: newCache[digest, *hookAnswer](cfg.CacheSize),
 	}
-}
-
-// newClient makes a client that follows no redirects: credentials go where the configuration says.
-func newClient(timeout time.Duration, caFile string, conns int) (*http.Client, error) {
-	tc := &tls.Config{MinVersion: tls.VersionTLS12}
-	if caFile != "" {
-		pem, err := readFile(caFile)
-		if err != nil {
-			return nil, err
-		}
-		tc.RootCAs = x509.NewCertPool()
-		if !tc.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, &FileError{File: caFile, Problem: "holds no certificate in PEM"}
-		}
-	}
-	return &http.Client{
-		Timeout:       timeout,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		Transport: &http.Transport{
-			TLSClientConfig: tc, MaxIdleConnsPerHost: conns, MaxConnsPerHost: conns, IdleConnTimeout: time.Minute,
-			ResponseHeaderTimeout: timeout, ForceAttemptHTTP2: true, MaxResponseHeaderBytes: 64 << 10,
-		},
-	}, nil
 }
 
 // authenticate implements method.
@@ -170,10 +145,10 @@ func (h *hook) ask(ctx context.Context, body []byte) (*hookAnswer, error) {
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json")
-	if h.token != "" {
-		req.Header.Set("Authorization", "Bearer "+h.token)
+	if token := h.token(); token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
 	}
-	resp, err := h.client.Do(req)
+	resp, err := h.client().Do(req)
 	if err != nil {
 		return nil, err
 	}

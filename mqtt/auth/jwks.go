@@ -140,7 +140,7 @@ func (f *keyFile) find(_ context.Context, id string, alg jose.SignatureAlgorithm
 // once in jwksMinWait. While it does not answer, the keys that are there go on for maxAge.
 type keyURL struct {
 	url     string
-	client  *http.Client
+	client  func() *http.Client
 	refresh time.Duration
 	maxAge  time.Duration
 	now     func() time.Time
@@ -156,7 +156,7 @@ type keyURL struct {
 	wg      sync.WaitGroup
 }
 
-func newKeyURL(cfg JWTConfig, client *http.Client, now func() time.Time, failed func(error)) *keyURL {
+func newKeyURL(cfg JWTConfig, client func() *http.Client, now func() time.Time, failed func(error)) *keyURL {
 	u := &keyURL{
 		url: cfg.JWKSURL, client: client, refresh: cfg.Refresh.Std(), maxAge: cfg.MaxAge.Std(), now: now, failed: failed,
 	}
@@ -236,7 +236,7 @@ func (u *keyURL) get() (*keySet, error) {
 		return nil, err
 	}
 	req.Header.Set("Accept", "application/jwk-set+json, application/json")
-	resp, err := u.client.Do(req)
+	resp, err := u.client().Do(req)
 	if err != nil {
 		return nil, err
 	}

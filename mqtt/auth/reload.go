@@ -30,7 +30,7 @@ func (a *Auth) sources() []file {
 	if s := a.jwks; s != nil {
 		list = append(list, file{"jwks", s.name, s.reload, s.changed})
 	}
-	return list
+	return append(list, a.others...)
 }
 
 // Reload reads all files again. Each that has a fault keeps its old content; the error names them all, with their lines.
