@@ -28,9 +28,7 @@ func start(t *testing.T, broker string) gateway {
 		t.Skip("foreign clients and the real binary: left out by -short, run by make test-clients")
 	}
 	dir := t.TempDir()
-	bin := filepath.Join(dir, "forebay")
-	run(t, exec.Command("go", "build", "-o", bin, "github.com/forebay-gateway/forebay/cmd/forebay"))
-
+	bin := build(t, dir)
 	p := freePorts(t, 4)
 	g := gateway{tcp: p[0], ws: p[1], admin: p[2], kafka: broker}
 	upstream := fmt.Sprintf("upstreams:\n    - name: central\n      brokers: [%q]", broker)
@@ -38,8 +36,7 @@ func start(t *testing.T, broker string) gateway {
 		g.kafka = p[3]
 		upstream = "embedded:\n    enabled: true\n    address: " + g.kafka
 	}
-	config := filepath.Join(dir, "forebay.yaml")
-	text := fmt.Sprintf(`gateway:
+	serve(t, bin, dir, g.admin, fmt.Sprintf(`gateway:
   id: clients
   data_dir: %s
 admin:
@@ -61,7 +58,23 @@ bridge:
       topic: telemetry
       create_topics:
         partitions: 1
-`, filepath.Join(dir, "data"), g.admin, g.tcp, g.ws, upstream)
+`, filepath.Join(dir, "data"), g.admin, g.tcp, g.ws, upstream))
+	return g
+}
+
+// build builds the binary into dir.
+func build(t *testing.T, dir string) string {
+	t.Helper()
+	bin := filepath.Join(dir, "forebay")
+	run(t, exec.Command("go", "build", "-o", bin, "github.com/forebay-gateway/forebay/cmd/forebay"))
+	return bin
+}
+
+// serve starts the binary with a configuration, and waits until it is ready at its admin address. The configuration is
+// forebay.yaml in dir.
+func serve(t *testing.T, bin, dir, admin, text string) *exec.Cmd {
+	t.Helper()
+	config := filepath.Join(dir, "forebay.yaml")
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -90,11 +103,11 @@ bridge:
 		}
 	})
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		resp, err := http.Get("http://" + g.admin + "/readyz")
+		resp, err := http.Get("http://" + admin + "/readyz")
 		if err == nil {
 			resp.Body.Close()
 			if resp.StatusCode == http.StatusOK {
-				return g
+				return cmd
 			}
 		}
 		if time.Now().After(deadline) {

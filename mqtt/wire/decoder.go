@@ -28,6 +28,9 @@ const (
 	// announces 16 MiB and sends nothing holds 64 KiB.
 	eagerBody = 64 << 10
 
+	// The same for a CONNECT: its sender is not known yet, and there may be as many of them as the limit of open files allows.
+	eagerConnect = 1 << 10
+
 	// The largest body of an acknowledgement without properties: packet identifier, reason code, property length.
 	shortAck = 4
 
@@ -261,7 +264,11 @@ func (d *Decoder) decode(t byte, b []byte) (p Packet, err error) {
 
 // body reads n bytes into memory of their own.
 func (d *Decoder) body(n int) ([]byte, error) {
-	b := make([]byte, min(n, eagerBody))
+	eager := eagerBody
+	if d.version == 0 {
+		eager = eagerConnect
+	}
+	b := make([]byte, min(n, eager))
 	for have := 0; ; {
 		if err := d.readFull(b[have:]); err != nil {
 			return nil, err
