@@ -9,6 +9,7 @@ import (
 
 // attach gives c the session of its client ID and sends CONNACK. What the session promises is durable before it.
 func (srv *Server) attach(ctx context.Context, c *conn, p *wire.Connect, ack *wire.Connack) error {
+	srv.lastWords(ctx, p.ClientID) // who leaves is not taken over
 	if err := srv.takeOver(ctx, c, p.ClientID); err != nil {
 		return err
 	}
@@ -18,7 +19,9 @@ func (srv *Server) attach(ctx context.Context, c *conn, p *wire.Connect, ack *wi
 	}
 	defer leave()
 	for {
+		goOn := srv.silence(ctx, p.ClientID)
 		s, present, changes, err := srv.openSession(c, p)
+		goOn()
 		if err != nil {
 			return err
 		}

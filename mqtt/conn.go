@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/mochi-mqtt/server/v2/packets"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/forebay-gateway/forebay/mqtt/wire"
 )
@@ -36,7 +35,7 @@ type conn struct {
 	srv    *Server
 	lst    *listener
 	nc     net.Conn
-	in     counted
+	in     input
 	dec    *wire.Decoder
 	out    output
 	acks   ackWindow
@@ -56,6 +55,7 @@ type conn struct {
 	overRate error         // why the present PUBLISH is refused, if it is
 	enhanced *enhanced     // nil without an authentication method
 	aliases  []string      // topic alias - 1 → topic
+	unacked  bool          // there were QoS 0 publishes since the last SUBSCRIBE
 	deadline time.Duration // of the next packet, on the server's clock
 	claimed  string        // client ID of the CONNECT, for who is refused
 	polite   bool          // the client sent DISCONNECT with reason 0x00, which drops the will
@@ -76,7 +76,7 @@ type conn struct {
 func (srv *Server) newConn(lst *listener, nc net.Conn, cancel context.CancelFunc) *conn {
 	c := &conn{srv: srv, lst: lst, nc: nc, cancel: cancel}
 	c.out = output{c: nc, on: c, timeout: srv.cfg.WriteTimeout.Std(), shared: &srv.output, raw: rawConn(nc)}
-	c.in = counted{r: nc, count: srv.metrics.bytesIn}
+	c.in.conn = c
 	c.pacing = lst.newPacing()
 	c.dec = wire.NewDecoder(&c.in, wire.Limits{
 		Connect: uint32(srv.cfg.MaxConnectSize),
@@ -166,6 +166,9 @@ func (c *conn) handle(ctx context.Context, p wire.Packet) bool {
 		}
 		c.acknowledged(p)
 	case *wire.Subscribe:
+		if !c.settled(ctx) {
+			return false
+		}
 		c.subscribe(p)
 	case *wire.Unsubscribe:
 		c.unsubscribe(p)
@@ -362,17 +365,3 @@ func (c *conn) hasRoom() {
 func (c *conn) written(n int) { c.srv.metrics.bytesOut.Add(float64(n)) }
 
 func (c *conn) packets(n int) { c.srv.metrics.packetsOut.Add(float64(n)) }
-
-// counted counts what is read.
-type counted struct {
-	r     io.Reader
-	count prometheus.Counter
-	n     int64 // read so far
-}
-
-func (r *counted) Read(b []byte) (int, error) {
-	n, err := r.r.Read(b)
-	r.count.Add(float64(n))
-	r.n += int64(n)
-	return n, err
-}

@@ -66,7 +66,7 @@ func (ls *lanes) begins() positions {
 	return p
 }
 
-// acknowledged is told of a record before its publisher is. Only the log's commit goroutine calls it, in the order of the
+// acknowledged is told of a record before its publisher is, if it is told. Only the log's commit goroutine calls it, in the order of the
 // log.
 func (ls *lanes) acknowledged(stream string, rec *spool.Record) {
 	if i, ok := ls.find(stream, int(rec.Partition)); ok {

@@ -183,12 +183,23 @@ func (in *inbound) Durable(rec *spool.Record, err error) {
 	}
 }
 
+// unacked is the completion of a QoS 0 publish.
+type unacked struct{ srv *Server }
+
+// Durable implements spool.Completion.
+func (u unacked) Durable(rec *spool.Record, err error) {
+	if err == nil {
+		u.srv.lanes.acknowledged(u.srv.spool.StreamFor(rec.Topic), rec)
+	}
+}
+
 func (c *conn) publish0(ctx context.Context, rec *spool.Record, room reservation) bool {
-	e := spool.Entry{Record: rec, Reserve: c.srv.clears(rec)}
+	e := spool.Entry{Record: rec, Done: unacked{c.srv}, Reserve: c.srv.clears(rec)}
 	if rec.Retain {
 		e.Changes = []spool.Change{retainedChange(rec)}
 		e.Done = &inbound{c: c, retain: true, expires: rec.ExpiresAt, room: room}
 	}
+	c.unacked = true
 	err := c.srv.spool.Append(ctx, e)
 	if err == nil {
 		return true

@@ -1,6 +1,7 @@
 package mqtt
 
 import (
+	"context"
 	"encoding/binary"
 	"strings"
 
@@ -81,6 +82,21 @@ func (c *conn) subscribe(p *wire.Subscribe) {
 			c.srv.flushAfterGroup(c)
 		}
 	})
+}
+
+// settled waits until what the client has published so far is in the log, so that a subscription begins behind it and finds its
+// retained messages. Nobody is told of a QoS 0 publish: an entry behind it says that it is done.
+func (c *conn) settled(ctx context.Context) bool {
+	c.acks.settle()
+	if !c.unacked {
+		return true
+	}
+	if err := c.srv.persist(ctx, nil); err != nil {
+		c.closeFor(err)
+		return false
+	}
+	c.unacked = false
+	return true
 }
 
 // maySubscribe returns the granted QoS or the reason for a refusal.

@@ -137,8 +137,8 @@ func (t *fights) sweep(now time.Time) {
 	}
 }
 
-// takeOver lets c wait when its client ID is fought over.
-func (srv *Server) takeOver(ctx context.Context, c *conn, id string) error {
+// connectionOf is the connection that a client has, nil when there is none.
+func (srv *Server) connectionOf(id string) *conn {
 	srv.mu.Lock()
 	s := srv.sessions[id]
 	srv.mu.Unlock()
@@ -146,8 +146,13 @@ func (srv *Server) takeOver(ctx context.Context, c *conn, id string) error {
 		return nil
 	}
 	s.mu.Lock()
-	other := s.conn
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	return s.conn
+}
+
+// takeOver lets c wait when its client ID is fought over.
+func (srv *Server) takeOver(ctx context.Context, c *conn, id string) error {
+	other := srv.connectionOf(id)
 	if other == nil {
 		return nil
 	}

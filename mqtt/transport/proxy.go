@@ -110,6 +110,9 @@ type proxied struct {
 // RemoteAddr implements net.Conn.
 func (c *proxied) RemoteAddr() net.Addr { return c.remote }
 
+// NetConn is the connection of the proxy.
+func (c *proxied) NetConn() net.Conn { return c.Conn }
+
 // CloseWrite ends the stream to the client.
 func (c *proxied) CloseWrite() error { return closeWrite(c.Conn) }
 

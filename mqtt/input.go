@@ -1,0 +1,131 @@
+package mqtt
+
+import (
+	"context"
+	"net"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// input is what a connection's decoder reads from.
+type input struct {
+	conn    *conn
+	n       int64                 // bytes read so far
+	waiting atomic.Bool           // for bytes: what came before them has been dealt with
+	pause   atomic.Pointer[pause] // of who wants to take over
+}
+
+// pause holds a reader where it has dealt with all that had come.
+type pause struct {
+	begun chan struct{} // closed by the reader
+	over  chan struct{} // closed by who asked for it
+}
+
+// Read implements io.Reader.
+func (in *input) Read(b []byte) (int, error) {
+	in.waiting.Store(true)
+	n, err := in.conn.nc.Read(b)
+	in.waiting.Store(false)
+	if err != nil && n == 0 {
+		if p := in.pause.Swap(nil); p != nil {
+			close(p.begun)
+			<-p.over
+			if in.conn.resume() {
+				n, err = in.conn.nc.Read(b)
+			}
+		}
+	}
+	in.conn.srv.metrics.bytesIn.Add(float64(n))
+	in.n += int64(n)
+	return n, err
+}
+
+// resume lets a reader that was held go on; false when its connection is to end.
+func (c *conn) resume() bool {
+	c.deadline = 0
+	_ = c.nc.SetReadDeadline(time.Time{})
+	c.extendDeadline()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cause != nil {
+		_ = c.nc.SetReadDeadline(time.Unix(1, 0))
+		return false
+	}
+	return true
+}
+
+const (
+	// lastWordsTime bounds how long a take-over waits for what the other connection has still to say: for a client that does
+	// not stop, or whose reader waits for room.
+	lastWordsTime = 100 * time.Millisecond
+
+	lastWordsLook = time.Millisecond
+)
+
+// lastWords waits until the connection of a client ID has dealt with what its client had sent before the next one came: a client
+// that says DISCONNECT and connects again at once has said it. A connection that is silent costs nothing.
+func (srv *Server) lastWords(ctx context.Context, id string) {
+	for range lastWordsTime / lastWordsLook {
+		c := srv.connectionOf(id)
+		if c == nil || !c.hasInput() {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(lastWordsLook):
+		}
+	}
+}
+
+// silence is lastWords to the last byte: the reader of the other connection is held, until goOn, behind all that it had got.
+func (srv *Server) silence(ctx context.Context, id string) (goOn func()) {
+	srv.lastWords(ctx, id)
+	c := srv.connectionOf(id)
+	if c == nil {
+		return func() {}
+	}
+	p := &pause{begun: make(chan struct{}), over: make(chan struct{})}
+	c.in.pause.Store(p)
+	_ = c.nc.SetReadDeadline(time.Unix(1, 0)) // the read that waits, or the next one, fails
+	timer := time.NewTimer(lastWordsTime)
+	defer timer.Stop()
+	select {
+	case <-p.begun:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return func() { close(p.over) }
+}
+
+// hasInput reports whether the client has sent something, or its end, that has not been dealt with.
+func (c *conn) hasInput() bool {
+	return !c.in.waiting.Load() || readable(c.nc)
+}
+
+// readable reports whether a read of nc would return at once.
+func readable(nc net.Conn) bool {
+	for {
+		inner, ok := nc.(interface{ NetConn() net.Conn }) // TLS, a WebSocket, a proxy's
+		if !ok {
+			break
+		}
+		nc = inner.NetConn()
+	}
+	sc, ok := nc.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return false
+	}
+	n := 0
+	_ = raw.Control(func(fd uintptr) {
+		n, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN | unix.POLLRDHUP}}, 0)
+	})
+	return n > 0
+}
