@@ -62,15 +62,18 @@ const (
 	// not stop, or whose reader waits for room.
 	lastWordsTime = 100 * time.Millisecond
 
+	// lastWordsEnded is the same for a client that has closed its side: what is to be read has an end.
+	lastWordsEnded = 2 * time.Second
+
 	lastWordsLook = time.Millisecond
 )
 
 // lastWords waits until the connection of a client ID has dealt with what its client had sent before the next one came: a client
 // that says DISCONNECT and connects again at once has said it. A connection that is silent costs nothing.
 func (srv *Server) lastWords(ctx context.Context, id string) {
-	for range lastWordsTime / lastWordsLook {
+	for begin := time.Now(); ; {
 		c := srv.connectionOf(id)
-		if c == nil || !c.hasInput() {
+		if c == nil || !c.hasInput() || time.Since(begin) > c.patience() {
 			return
 		}
 		select {
@@ -91,7 +94,7 @@ func (srv *Server) silence(ctx context.Context, id string) (goOn func()) {
 	p := &pause{begun: make(chan struct{}), over: make(chan struct{})}
 	c.in.pause.Store(p)
 	_ = c.nc.SetReadDeadline(time.Unix(1, 0)) // the read that waits, or the next one, fails
-	timer := time.NewTimer(lastWordsTime)
+	timer := time.NewTimer(c.patience())
 	defer timer.Stop()
 	select {
 	case <-p.begun:
@@ -103,11 +106,19 @@ func (srv *Server) silence(ctx context.Context, id string) (goOn func()) {
 
 // hasInput reports whether the client has sent something, or its end, that has not been dealt with.
 func (c *conn) hasInput() bool {
-	return !c.in.waiting.Load() || readable(c.nc)
+	return !c.in.waiting.Load() || poll(c.nc) != 0
 }
 
-// readable reports whether a read of nc would return at once.
-func readable(nc net.Conn) bool {
+// patience is how long the connection is waited for.
+func (c *conn) patience() time.Duration {
+	if poll(c.nc)&unix.POLLRDHUP != 0 {
+		return lastWordsEnded
+	}
+	return lastWordsTime
+}
+
+// poll tells what can be read of nc at once: POLLIN is something, POLLRDHUP its end, perhaps behind something.
+func poll(nc net.Conn) (events int16) {
 	for {
 		inner, ok := nc.(interface{ NetConn() net.Conn }) // TLS, a WebSocket, a proxy's
 		if !ok {
@@ -117,15 +128,17 @@ func readable(nc net.Conn) bool {
 	}
 	sc, ok := nc.(syscall.Conn)
 	if !ok {
-		return false
+		return 0
 	}
 	raw, err := sc.SyscallConn()
 	if err != nil {
-		return false
+		return 0
 	}
-	n := 0
 	_ = raw.Control(func(fd uintptr) {
-		n, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN | unix.POLLRDHUP}}, 0)
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN | unix.POLLRDHUP}}
+		if _, err := unix.Poll(p, 0); err == nil {
+			events = p[0].Revents
+		}
 	})
-	return n > 0
+	return events
 }
