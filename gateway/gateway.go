@@ -16,6 +16,8 @@ import (
 	"github.com/forebay-gateway/forebay/gateway/config"
 	"github.com/forebay-gateway/forebay/mqtt"
 	"github.com/forebay-gateway/forebay/spool"
+	"github.com/forebay-gateway/forebay/tiering"
+	"github.com/forebay-gateway/forebay/tiering/backup"
 )
 
 // ErrStopIncomplete is wrapped by Run's error when parts did not stop before their deadlines. Nothing that was acknowledged is
@@ -51,6 +53,9 @@ type Gateway struct {
 	spool  *spool.Spool
 	bridge *bridge.Bridge
 	mqtt   *mqtt.Server
+	tier   *tiering.Tier // nil too when nothing is stored elsewhere
+
+	backups backup.Job
 }
 
 // New prepares a gateway. It touches nothing before Run.

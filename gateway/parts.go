@@ -19,12 +19,14 @@ import (
 // parts are the parts in the order of their start; lifecycle.go has the reasons.
 func (g *Gateway) parts(log *slog.Logger) []part {
 	component := func(name string) *slog.Logger { return log.With("component", name) }
-	return []part{
-		g.adminPart(component("admin")),
-		g.spoolPart(component("spool")),
+	parts := []part{g.adminPart(component("admin")), g.spoolPart(component("spool"), component("tiering"))}
+	if g.cfg.Tiering.Enabled() {
+		parts = append(parts, g.tieringPart())
+	}
+	return append(parts,
 		g.bridgePart(component("bridge")),
 		g.mqttPart(component("mqtt"), component("audit")),
-	}
+	)
 }
 
 func (g *Gateway) adminPart(log *slog.Logger) part {
@@ -38,7 +40,7 @@ func (g *Gateway) adminPart(log *slog.Logger) part {
 			}
 			server = admin.New(g.cfg.Admin, admin.Options{
 				Logger: log, Gatherer: g.reg, Health: g.Health, API: api.New(api.Options{
-					Token: token, Spool: g.inspector, Bridge: g.routes, Front: g.front,
+					Token: token, Spool: g.inspector, Bridge: g.routes, Front: g.front, Tier: g.tiers, Backup: g,
 					Audit: func(e audit.Event) {
 						if f := g.front(); f != nil {
 							f.Audit(e)
@@ -88,12 +90,12 @@ func (g *Gateway) front() *mqtt.Server {
 	return g.mqtt
 }
 
-func (g *Gateway) spoolPart(log *slog.Logger) part {
+func (g *Gateway) spoolPart(log, tierLog *slog.Logger) part {
 	var s *spool.Spool
 	return part{
 		name: "spool",
-		start: func(context.Context) error {
-			opened, err := spool.Open(g.cfg.Spool, spool.Options{Logger: log, Registerer: g.reg})
+		start: func(ctx context.Context) error {
+			opened, err := g.openSpool(ctx, log, tierLog)
 			if err != nil {
 				return err
 			}
@@ -101,7 +103,10 @@ func (g *Gateway) spoolPart(log *slog.Logger) part {
 			g.put(func() { g.spool = s })
 			return nil
 		},
-		stop:   func(context.Context) error { return s.Close() },
+		stop: func(context.Context) error {
+			g.backups.Close()
+			return s.Close()
+		},
 		health: func() error { return s.Health() },
 		worry:  func() error { return s.Worry() },
 		needed: true,

@@ -30,7 +30,7 @@ func blocks(text, language string) []string {
 }
 
 func TestReadmeConfigurationsLoad(t *testing.T) {
-	found := append(blocks(document(t, "README.md"), "yaml"), blocks(document(t, "docs/SPOOL.md"), "yaml")...)
+	found := append(blocks(document(t, "README.md"), "yaml"), append(blocks(document(t, "docs/SPOOL.md"), "yaml"), blocks(document(t, "docs/TIERING.md"), "yaml")...)...)
 	if len(found) == 0 {
 		t.Fatal("README.md shows no configuration")
 	}
@@ -82,7 +82,7 @@ func TestReadmeCommandsExist(t *testing.T) {
 // Every command line that the other documents name is one that exists.
 func TestDocumentsNameRealCommands(t *testing.T) {
 	seen := 0
-	for _, name := range []string{"docs/SPOOL.md", "docs/OPERATIONS.md", "docs/MAPPING.md"} {
+	for _, name := range []string{"docs/SPOOL.md", "docs/OPERATIONS.md", "docs/MAPPING.md", "docs/TIERING.md"} {
 		for _, m := range regexp.MustCompile("`forebay ([^`|]*)`").FindAllStringSubmatch(document(t, name), -1) {
 			seen++
 			words := strings.Fields(strings.ReplaceAll(m[1], "'", ""))
@@ -104,7 +104,7 @@ func TestDocumentsNameRealCommands(t *testing.T) {
 // Every metric that a document names is one that the program has.
 func TestDocumentsNameRealMetrics(t *testing.T) {
 	var source strings.Builder
-	for _, part := range []string{"spool", "mqtt", "bridge", "gateway"} {
+	for _, part := range []string{"spool", "mqtt", "bridge", "gateway", "tiering"} {
 		err := filepath.WalkDir(filepath.Join("..", "..", part), func(path string, d os.DirEntry, err error) error {
 			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err
@@ -117,8 +117,8 @@ func TestDocumentsNameRealMetrics(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{"README.md", "docs/OPERATIONS.md", "docs/DESIGN.md", "docs/SPOOL.md", "docs/MAPPING.md"} {
-		for _, m := range regexp.MustCompile(`\bforebay_(?:spool|mqtt|bridge|gateway)_([a-z_]+)\b`).FindAllStringSubmatch(document(t, name), -1) {
+	for _, name := range []string{"README.md", "docs/OPERATIONS.md", "docs/DESIGN.md", "docs/SPOOL.md", "docs/MAPPING.md", "docs/TIERING.md"} {
+		for _, m := range regexp.MustCompile(`\bforebay_(?:spool|mqtt|bridge|gateway|tiering)_([a-z_]+)\b`).FindAllStringSubmatch(document(t, name), -1) {
 			if s := source.String(); !strings.Contains(s, `"`+m[0]+`"`) && !strings.Contains(s, `"`+m[1]+`"`) {
 				t.Errorf("%s names the metric %s, which nothing registers", name, m[0])
 			}
@@ -132,7 +132,7 @@ func TestDesignNamesRealFiles(t *testing.T) {
 	house, _, _ = strings.Cut(house, "A PUBLISH walks")
 	house = regexp.MustCompile(`\[[^\]]*\]`).ReplaceAllString(house, "")
 	there := map[string]bool{}
-	for _, part := range []string{"cmd", "gateway", "mqtt", "spool", "bridge", "loadtest"} {
+	for _, part := range []string{"cmd", "gateway", "mqtt", "spool", "bridge", "loadtest", "tiering"} {
 		if err := filepath.WalkDir(filepath.Join("..", "..", part), func(path string, d os.DirEntry, err error) error {
 			there[d.Name()] = true
 			return err

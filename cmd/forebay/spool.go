@@ -21,7 +21,7 @@ func newSpool() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "spool",
 		Short: "Look into the spool of a stopped or running gateway, verify and repair it",
-		Long: `Look into the spool of a stopped or running gateway. Nothing but repair --yes changes anything in it.
+		Long: `Look into the spool of a stopped or running gateway. Nothing but repair --yes and restore changes anything in it.
 
 The directory is that of the configuration, or --dir. When no gateway runs on it, its files are read as the next start would find
 them, the journal included; meanwhile no gateway can start on it. When one runs, it is asked on its admin listener (admin.address, or
@@ -33,7 +33,7 @@ Exit codes: 0 done, and for verify: nothing is damaged; 1 not done, or damage wa
 
 		SuggestionsMinimumDistance: 2,
 	}
-	cmd.AddCommand(newSpoolLs(), newSpoolInspect(), newSpoolVerify(), newSpoolDump(), newSpoolRepair(), newSpoolKeygen())
+	cmd.AddCommand(newSpoolLs(), newSpoolInspect(), newSpoolVerify(), newSpoolDump(), newSpoolRepair(), newSpoolKeygen(), newSpoolBackup(), newSpoolRestore())
 	return cmd
 }
 

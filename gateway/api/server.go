@@ -16,6 +16,8 @@ import (
 	"github.com/forebay-gateway/forebay/mqtt"
 	"github.com/forebay-gateway/forebay/mqtt/audit"
 	"github.com/forebay-gateway/forebay/spool"
+	"github.com/forebay-gateway/forebay/tiering"
+	"github.com/forebay-gateway/forebay/tiering/backup"
 )
 
 // Options are what the program wires.
@@ -25,6 +27,8 @@ type Options struct {
 	Bridge func() *bridge.Bridge  // nil while there is none
 	Front  func() *mqtt.Server    // nil while there is none
 	Audit  func(audit.Event)      // of requests that change something; nil records none
+	Tier   func() *tiering.Tier   // likewise
+	Backup Backup
 }
 
 const (
@@ -66,6 +70,7 @@ func New(o Options) http.Handler {
 	s.routes(mux)
 	s.bans(mux)
 	s.reload(mux)
+	s.tiering(mux)
 	return s.audited(mux)
 }
 
@@ -193,9 +198,9 @@ func statusOf(err error) int {
 	case errors.Is(err, errQuery), errors.Is(err, spool.ErrInvalid), errors.Is(err, mqtt.ErrReload):
 		return http.StatusBadRequest
 	case errors.Is(err, spool.ErrUnknownStream), errors.Is(err, spool.ErrUnknownSegment),
-		errors.Is(err, bridge.ErrNoDeadLetters), errors.Is(err, bridge.ErrUnknownDeadLetter), errors.Is(err, bridge.ErrUnknownRoute):
+		errors.Is(err, bridge.ErrNoDeadLetters), errors.Is(err, bridge.ErrUnknownDeadLetter), errors.Is(err, bridge.ErrUnknownRoute), errors.Is(err, ErrNoTiering):
 		return http.StatusNotFound
-	case errors.Is(err, bridge.ErrBusy), errors.Is(err, bridge.ErrConfigured):
+	case errors.Is(err, backup.ErrRunning), errors.Is(err, bridge.ErrBusy), errors.Is(err, bridge.ErrConfigured):
 		return http.StatusConflict
 	case errors.Is(err, bridge.ErrClosed), errors.Is(err, spool.ErrClosed), errors.Is(err, context.DeadlineExceeded):
 		return http.StatusServiceUnavailable

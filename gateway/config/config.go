@@ -16,6 +16,7 @@ import (
 	"github.com/forebay-gateway/forebay/gateway/unit"
 	"github.com/forebay-gateway/forebay/mqtt"
 	"github.com/forebay-gateway/forebay/spool"
+	"github.com/forebay-gateway/forebay/tiering"
 )
 
 //go:generate go run ./internal/gendoc ../..
@@ -39,6 +40,9 @@ type Config struct {
 
 	// The way to Kafka.
 	Bridge bridge.Config `yaml:"bridge"`
+
+	// Sealed segments in object storage, off by default.
+	Tiering tiering.Config `yaml:"tiering"`
 }
 
 // Gateway is the gateway as a whole.
@@ -76,6 +80,7 @@ func DefaultConfig() Config {
 		MQTT:    mqtt.DefaultConfig(),
 		Spool:   spool.DefaultConfig(),
 		Bridge:  bridge.DefaultConfig(),
+		Tiering: tiering.DefaultConfig(),
 	}
 }
 
@@ -88,6 +93,7 @@ func (c Config) Validate() error {
 		below("mqtt", c.MQTT.Validate()),
 		below("spool", c.Spool.Validate()),
 		below("bridge", c.Bridge.Validate()),
+		below("tiering", c.Tiering.Validate()),
 		c.validateStreams(),
 		c.validateAddresses(),
 		c.validatePaths(),
@@ -123,6 +129,11 @@ func (c Config) validateStreams() error {
 		}
 		errs = append(errs, fmt.Errorf("%s: %s", key, problem))
 		return false
+	}
+	for i, st := range c.Tiering.Streams {
+		if st.Name != "" {
+			known(fmt.Sprintf("tiering.streams[%d].name", i), st.Name)
+		}
 	}
 	for i, r := range c.Bridge.Routes {
 		if r.Stream != "" {
@@ -185,6 +196,7 @@ func (c Config) validatePaths() error {
 	var errs []error
 	for _, p := range []struct{ key, path string }{
 		{"gateway.data_dir", c.Gateway.DataDir}, {"spool.dir", c.Spool.Dir}, {"bridge.embedded.dir", c.Bridge.Embedded.Dir},
+		{"tiering.cache_dir", c.Tiering.CacheDir}, {"tiering.credentials_file", c.Tiering.CredentialsFile},
 	} {
 		if p.path == "~" || strings.HasPrefix(p.path, "~/") {
 			errs = append(errs, fmt.Errorf("%s: ~ is not expanded: write out the path instead of %s", p.key, p.path))
@@ -216,6 +228,7 @@ func (c Config) Resolved() Config {
 	}
 	c.Spool.Dir = cmp.Or(c.Spool.Dir, filepath.Join(c.Gateway.DataDir, "spool"))
 	c.Bridge.Embedded.Dir = cmp.Or(c.Bridge.Embedded.Dir, filepath.Join(c.Gateway.DataDir, "embedded-kafka"))
+	c.Tiering.CacheDir = cmp.Or(c.Tiering.CacheDir, filepath.Join(c.Gateway.DataDir, "tier-cache"))
 	return c
 }
 

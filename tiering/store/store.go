@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
 	"time"
 )
@@ -68,14 +69,15 @@ type Options struct {
 	CredentialsFile string
 }
 
-// Open opens the store of a URL. It makes a directory, and no bucket; nothing is asked of a network yet.
+// Open opens the store of a URL. Nothing is asked of a network, or made in a directory, before it is used: a store that is away must
+// not keep a gateway from starting.
 func Open(ctx context.Context, rawURL string, o Options) (Store, error) {
 	u, err := parseURL(rawURL)
 	if err != nil {
 		return nil, err
 	}
 	if u.Scheme == "file" {
-		return OpenDir(u.Path)
+		return &Dir{root: filepath.Clean(u.Path)}, nil
 	}
 	return openCloud(ctx, u, o)
 }

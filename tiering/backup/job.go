@@ -1,0 +1,93 @@
+package backup
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/forebay-gateway/forebay/spool"
+	"github.com/forebay-gateway/forebay/tiering/store"
+)
+
+// Job runs one backup at a time for those who ask over the admin API.
+type Job struct {
+	mu     sync.Mutex
+	status Status
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	closed bool
+}
+
+// Status is how the last backup is.
+type Status struct {
+	Running bool      `json:"running"`
+	URL     string    `json:"url,omitempty"`
+	Began   time.Time `json:"began,omitzero"`
+	Ended   time.Time `json:"ended,omitzero"`
+	Done    int64     `json:"done_bytes"`
+	Total   int64     `json:"total_bytes"`
+	Error   string    `json:"error,omitempty"`
+	Backup  *Info     `json:"backup,omitempty"`
+}
+
+// ErrRunning means that another backup runs.
+var ErrRunning = errors.New("a backup is running")
+
+// Start begins a backup into the store of url.
+func (j *Job) Start(s *spool.Spool, url string, so store.Options, o Options) error {
+	if err := store.CheckURL(url); err != nil {
+		return err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.status.Running || j.closed {
+		return ErrRunning
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	j.cancel = cancel
+	j.status = Status{Running: true, URL: url, Began: time.Now().UTC()}
+	o.Progress = func(done, total int64) {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.status.Done, j.status.Total = done, total
+	}
+	j.wg.Go(func() {
+		defer cancel()
+		info, err := run(ctx, s, url, so, o)
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.status.Running, j.status.Ended, j.status.Backup = false, time.Now().UTC(), info
+		if err != nil {
+			j.status.Error = err.Error()
+		}
+	})
+	return nil
+}
+
+func run(ctx context.Context, s *spool.Spool, url string, so store.Options, o Options) (*Info, error) {
+	st, err := store.Open(ctx, url, so)
+	if err != nil {
+		return nil, err
+	}
+	defer st.Close()
+	return Create(ctx, s, st, o)
+}
+
+// Status is how it is.
+func (j *Job) Status() Status {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.status
+}
+
+// Close ends a backup that runs and waits for it.
+func (j *Job) Close() {
+	j.mu.Lock()
+	j.closed = true
+	if j.cancel != nil {
+		j.cancel()
+	}
+	j.mu.Unlock()
+	j.wg.Wait()
+}
