@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/forebay-gateway/forebay/spool/segment"
 )
@@ -79,10 +80,7 @@ func Repair(ctx context.Context, cfg Config, opts Options, o VerifyOptions) (Rep
 	for i := range r.Actions {
 		r.Actions[i].Done = true
 	}
-	for _, f := range r.Findings {
-		if f.repair == repairNone {
-			continue
-		}
+	for _, f := range repairsOf(r.Findings) {
 		if err := s.repairSegment(ctx, f); err != nil {
 			for i := range r.Actions {
 				if a := &r.Actions[i]; a.Path == f.Path {
@@ -97,6 +95,19 @@ func Repair(ctx context.Context, cfg Config, opts Options, o VerifyOptions) (Rep
 	err = s.materialise(true)
 	s.saveHashes()
 	return r, errors.Join(err, s.release())
+}
+
+// repairsOf are the findings that call for a repair, one for each segment, however many batches of it are damaged: it is written again
+// as a whole. One that is damaged inside gets its index with that.
+func repairsOf(findings []Finding) (once []Finding) {
+	for _, want := range []repairStep{repairSalvage, repairIndex} {
+		for _, f := range findings {
+			if f.repair == want && !slices.ContainsFunc(once, func(o Finding) bool { return o.Stream == f.Stream && o.seq == f.seq }) {
+				once = append(once, f)
+			}
+		}
+	}
+	return once
 }
 
 func (s *Spool) repairSegment(ctx context.Context, found Finding) error {
@@ -114,7 +125,7 @@ func (s *Spool) repairSegment(ctx context.Context, found Finding) error {
 		f.bad.Store(true)
 		return s.quarantineSegment(ctx, f)
 	}
-	return nil // another finding has set it aside
+	return nil // recovery has set it aside
 }
 
 // reindex writes a segment again, with its index, and keeps the file that it replaces in quarantine.
