@@ -187,6 +187,8 @@ func VerifyRunning(ctx context.Context, cfg Config, o VerifyOptions) (VerifyResu
 	stream := o.Stream
 	if stream == "" {
 		stream = "*"
+	} else if fi, err := os.Stat(filepath.Join(cfg.Dir, "seg", stream)); !validStreamName(stream) || err != nil || !fi.IsDir() {
+		return r, unknownStream("verify", stream)
 	}
 	paths, err := filepath.Glob(filepath.Join(cfg.Dir, "seg", stream, "*"+segmentSuffix))
 	if err != nil {
