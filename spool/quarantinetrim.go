@@ -2,6 +2,7 @@ package spool
 
 import (
 	"context"
+	"maps"
 	"os"
 	"slices"
 	"syscall"
@@ -14,7 +15,28 @@ import (
 type keptFile struct {
 	name  string
 	bytes int64
-	since time.Time // when it came there: the rename has set its change time
+	since time.Time // when it came there, by the wall clock: the rename has set its change time
+}
+
+// keptSince is when the files of quarantine/ came, in own time: a wall clock that is set must not remove the last trace of lost records.
+// What is older than the process has the age that the wall clock gave it when it was first seen.
+type keptSince map[string]int64
+
+// age of k. Names are not used again while their file is there.
+func (s keptSince) age(k keptFile, own int64, wall time.Time) time.Duration {
+	at, known := s[k.name]
+	if !known {
+		at = own - int64(max(wall.Sub(k.since), 0))
+		s[k.name] = at
+	}
+	return time.Duration(own - at)
+}
+
+// only forgets files that are not there any more.
+func (s keptSince) only(files []keptFile) {
+	maps.DeleteFunc(s, func(name string, _ int64) bool {
+		return !slices.ContainsFunc(files, func(k keptFile) bool { return k.name == name })
+	})
 }
 
 // quarantineFiles lists quarantine/, the oldest first.
@@ -43,13 +65,16 @@ func (s *Spool) trimQuarantine(ctx context.Context) {
 		sum += k.bytes
 	}
 	limit := min(int64(s.cfg.Quarantine.MaxSize), int64(s.cfg.MaxSize)/4)
-	age := s.cfg.Quarantine.MaxAge.Std()
+	maxAge := s.cfg.Quarantine.MaxAge.Std()
+	own, wall := s.clock.now(), s.Now()
+	s.keptSince.only(files)
 	for _, k := range files {
+		age := s.keptSince.age(k, own, wall)
 		why := ""
 		switch {
 		case sum > limit:
 			why = "max_size"
-		case age > 0 && s.Now().Sub(k.since) > age:
+		case maxAge > 0 && age > maxAge:
 			why = "max_age"
 		default:
 			continue

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -69,6 +70,31 @@ func TestQuarantineIsBounded(t *testing.T) {
 		s.clean(t.Context())
 		if got := names(cfg); got != "" {
 			t.Errorf("kept %q", got)
+		}
+	})
+	t.Run("age, and the wall clock is set", func(t *testing.T) {
+		cfg := smallConfig(t.TempDir(), oneStream(nil))
+		cfg.Quarantine.MaxAge = unit.Duration(time.Hour)
+		began := time.Now()
+		var ran, set atomic.Int64
+		opts := Options{
+			Now:       func() time.Time { return began.Add(time.Duration(ran.Load() + set.Load())) },
+			Monotonic: func() time.Duration { return time.Duration(ran.Load()) },
+		}
+		s := mustOpen(t, cfg, opts)
+		s.cleanMu.Lock()
+		put(cfg, "a")
+		s.cleanMu.Unlock()
+		s.clean(t.Context())
+		for _, d := range []time.Duration{year, -year} {
+			set.Store(int64(d))
+			if s.clean(t.Context()); names(cfg) != "a" {
+				t.Fatalf("nothing is kept when the clock is set by %v", d)
+			}
+		}
+		ran.Store(int64(61 * time.Minute))
+		if s.clean(t.Context()); names(cfg) != "" {
+			t.Errorf("kept %q for longer than an hour", names(cfg))
 		}
 	})
 }

@@ -146,6 +146,7 @@ type Spool struct {
 	pins            []pin       // fixed after Open
 	gone            atomic.Bool // the files in the directory are others
 	cleanMu         sync.Mutex  // held by a round of the janitor
+	keptSince       keptSince   // likewise
 	hot             hot         // the janitor's
 	hashed          atomic.Bool // a hash is not in the catalog yet
 	nextHash        int64       // likewise: when a segment of an earlier version gets its hash
@@ -228,6 +229,7 @@ func newSpool(cfg Config, opts Options) *Spool {
 		closed:        make(chan struct{}),
 		abandon:       make(chan struct{}),
 		restDone:      make(chan struct{}),
+		keptSince:     make(keptSince),
 	}
 	s.pool = segment.NewPool(openSegments())
 	s.codec, _ = segment.ParseCodec(cfg.Segment.Codec) // Validate has seen it
