@@ -67,9 +67,10 @@ func SchemaVersion(keyID uint32) int {
 }
 
 // Dump calls fn for each record of a partition that q asks for, from offset from on, and for holes. q.Partition, q.From and q.At are
-// not looked at. next is where to go on: at the limits of q, or after the segment's last record. now is for what has expired.
-func (a *Archive) Dump(ctx context.Context, partition int, from Offset, q DumpQuery, now time.Time, fn func(DumpItem) error) (next Offset, enough bool, err error) {
-	d := dumper{q: q, fn: fn, began: time.Now(), now: now.UnixNano(), since: math.MinInt64, until: math.MaxInt64}
+// not looked at. next is where to go on: at the limits of q, or after the segment's last record. clock is for what has expired.
+func (a *Archive) Dump(ctx context.Context, partition int, from Offset, q DumpQuery, clock Clock, fn func(DumpItem) error) (next Offset, enough bool, err error) {
+	own, ahead := clock()
+	d := dumper{q: q, fn: fn, began: time.Now(), now: own.UnixNano(), skew: int64(ahead), since: math.MinInt64, until: math.MaxInt64}
 	if !q.Since.IsZero() {
 		d.since = q.Since.UnixNano()
 	}
@@ -100,7 +101,7 @@ type ArchiveReader struct {
 	p     int
 	next  Offset
 	end   Offset
-	now   func() time.Time
+	clock Clock
 	match *Match
 	refs  []Offset // of batches with something that is wanted; nil when all are read
 	index bool     // refs is to be used
@@ -108,8 +109,8 @@ type ArchiveReader struct {
 }
 
 // NewReader starts at from, or at the first offset that the archive has of the partition. m selects records; nil is all.
-func (a *Archive) NewReader(partition int, from Offset, m *Match, now func() time.Time) *ArchiveReader {
-	r := &ArchiveReader{a: a, p: partition, next: from, end: from, now: now, match: m}
+func (a *Archive) NewReader(partition int, from Offset, m *Match, clock Clock) *ArchiveReader {
+	r := &ArchiveReader{a: a, p: partition, next: from, end: from, clock: clock, match: m}
 	if in, ok := a.seg.Info().Partition(uint16(partition)); ok {
 		r.next, r.end = max(from, Offset(in.First)), max(from, Offset(in.Next))
 	}
@@ -193,7 +194,8 @@ func (r *ArchiveReader) batch(at Offset, sb segment.Batch, recs []Record) Batch 
 		return Batch{First: first, Next: first, Gap: &Gap{From: at, To: first, Reason: GapDamaged}}
 	}
 	b := Batch{First: at, Next: Offset(sb.Next)}
-	now := r.now().UnixNano()
+	own, ahead := r.clock()
+	now := own.UnixNano()
 	for i := range recs {
 		switch rec := &recs[i]; {
 		case rec.Offset < at || r.match != nil && !r.match.record(rec):
@@ -203,6 +205,7 @@ func (r *ArchiveReader) batch(at Offset, sb segment.Batch, recs []Record) Batch 
 			b.Records = append(b.Records, *rec)
 		}
 	}
+	b.Records = wallTimes(b.Records, int64(ahead))
 	return b
 }
 

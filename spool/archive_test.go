@@ -41,7 +41,7 @@ func archiveOf(t *testing.T, s *Spool, edit func([]byte)) *Archive {
 
 func readArchive(t *testing.T, a *Archive, from Offset, m *Match) (payloads []string, gaps []Gap, next Offset) {
 	t.Helper()
-	r := a.NewReader(0, from, m, time.Now)
+	r := a.NewReader(0, from, m, WallClock)
 	next = max(from, a.Partitions[0].First)
 	for {
 		b, ok, err := r.Next()
@@ -96,12 +96,12 @@ func TestArchiveReadsAsTheSpool(t *testing.T) {
 	}
 	var dumped []string
 	q := DumpQuery{Filter: "plant/3/#", Limit: 100}
-	next, enough, err := a.Dump(t.Context(), 0, 0, q, time.Now(), func(i DumpItem) error { dumped = append(dumped, string(i.Record.Payload)); return nil })
+	next, enough, err := a.Dump(t.Context(), 0, 0, q, WallClock, func(i DumpItem) error { dumped = append(dumped, string(i.Record.Payload)); return nil })
 	if err != nil || !enough || len(dumped) != 100 {
 		t.Fatalf("%d records, next %d, enough %v: %v", len(dumped), next, enough, err)
 	}
 	q.Limit = 0
-	if _, enough, err = a.Dump(t.Context(), 0, next, q, time.Now(), func(i DumpItem) error { dumped = append(dumped, string(i.Record.Payload)); return nil }); err != nil || enough {
+	if _, enough, err = a.Dump(t.Context(), 0, next, q, WallClock, func(i DumpItem) error { dumped = append(dumped, string(i.Record.Payload)); return nil }); err != nil || enough {
 		t.Fatalf("enough %v: %v", enough, err)
 	}
 	if want, _, _ := readArchive(t, a, 0, &Match{Filters: []string{"plant/3/#"}}); fmt.Sprint(dumped) != fmt.Sprint(want) {
@@ -140,5 +140,48 @@ func TestRemoveSealedWaitsForCursors(t *testing.T) {
 	list, _ := s.Sealed(DefaultStream)
 	if gone, err := s.RemoveSealed(t.Context(), DefaultStream, list[0].Sequence); gone || err != nil {
 		t.Errorf("removed: %v, %v", gone, err)
+	}
+}
+
+// What an archive has is expired in the time in which it was written, and tells expiries by the wall clock, as the spool does.
+func TestArchiveKeepsToTheClockOfItsSpool(t *testing.T) {
+	m := newWallClock()
+	m.set = -year // the wall clock is behind when the records come, right a start later
+	cfg := smallConfig(t.TempDir(), oneStream(nil))
+	s := mustOpen(t, cfg, m.options())
+	mustClose(t, s)
+	m.set, m.ran = 0, m.ran+time.Minute
+	s = mustOpen(t, cfg, m.options())
+	r := testRecord(1)
+	r.ExpiresAt = s.Now().Add(time.Hour).UnixNano()
+	want := r.ExpiresAt
+	put(t, s, Entry{Record: r})
+	rollAll(t, s)
+	a := archiveOf(t, s, nil)
+	for _, c := range []struct {
+		after time.Duration
+		there bool
+	}{{59 * time.Minute, true}, {61 * time.Minute, false}} {
+		clock := func() (time.Time, time.Duration) {
+			own, ahead := s.Clock()
+			return own.Add(c.after), ahead
+		}
+		b, _, err := a.NewReader(0, 0, nil, clock).Next()
+		if err != nil || len(b.Records) == 1 != c.there {
+			t.Fatalf("after %v the reader has %d records, %v", c.after, len(b.Records), err)
+		}
+		dumped := 0
+		if _, _, err := a.Dump(t.Context(), 0, 0, DumpQuery{}, clock, func(i DumpItem) error {
+			dumped++
+			b.Records = append(b.Records, *i.Record)
+			return nil
+		}); err != nil || dumped == 1 != c.there {
+			t.Fatalf("after %v a dump has %d records, %v", c.after, dumped, err)
+		}
+		for _, got := range b.Records {
+			if got.ExpiresAt != want {
+				t.Errorf("expires at %v, want %v", time.Unix(0, got.ExpiresAt), time.Unix(0, want))
+			}
+		}
 	}
 }

@@ -61,10 +61,26 @@ func newClock(opts Options, was clockState) *clock {
 	} else if back := time.Duration(wall - was.Skew - was.Own); back < -clockStepMin {
 		c.down = back
 	}
-	if d := time.Duration(wall - c.base); d > clockStepMin || d < -clockStepMin {
-		c.skew.Store(int64(d)) // less is none: then no record has to be copied for its expiry
-	}
+	c.skewFrom(wall)
 	return c
+}
+
+// skewFrom takes less than a second for none: then no record has to be copied for its expiry.
+func (c *clock) skewFrom(wall int64) {
+	c.skew.Store(0)
+	if d := time.Duration(wall - c.base); d > clockStepMin || d < -clockStepMin {
+		c.skew.Store(int64(d))
+	}
+}
+
+// notBefore moves the own time at the start forward to t. Only before the clock is shared.
+func (c *clock) notBefore(t int64) {
+	if t <= c.base {
+		return
+	}
+	wall := c.began.UnixNano()
+	c.base, c.down = t, time.Duration(wall-t)
+	c.skewFrom(wall)
 }
 
 // read is own time and skew, together. A step of the wall clock is noticed by whoever reads first.
@@ -137,6 +153,21 @@ func wallTimes(recs []Record, skew int64) []Record {
 	}
 	return out
 }
+
+// Clock tells a spool's own time, in which its files have expiries and ages, and how far the wall clock is ahead of it.
+type Clock func() (own time.Time, ahead time.Duration)
+
+// WallClock is for files of a spool that is not there: its own time is not known and taken for the wall clock.
+func WallClock() (own time.Time, ahead time.Duration) { return time.Now(), 0 }
+
+// Clock is that of the spool.
+func (s *Spool) Clock() (own time.Time, ahead time.Duration) {
+	t, skew := s.clock.read()
+	return time.Unix(0, t), time.Duration(skew)
+}
+
+// Clock is that of the spool, as the next start would have it.
+func (v *View) Clock() (own time.Time, ahead time.Duration) { return v.s.Clock() }
 
 func (c *clock) state(boot bootTime) (int64, clockState) {
 	own, skew := c.read()

@@ -96,7 +96,7 @@ type dumper struct {
 	fn           func(DumpItem) error
 	since, until int64
 	now          int64
-	skew         int64 // of the wall clock to that; an archive, which knows no clock, takes them for the same
+	skew         int64 // of the wall clock to that
 	began        time.Time
 	records      int
 	bytes        int

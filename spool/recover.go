@@ -45,10 +45,11 @@ func (s *Spool) recover(opts Options) error {
 		return err
 	}
 	s.clock = newClock(opts, r.seen)
-	s.tellClock()
 	if err := r.openSegments(); err != nil {
 		return err
 	}
+	r.settleClock()
+	s.tellClock()
 	r.settlePartitions()
 	r.noteHoles()
 	if err := s.openJournal(opts); err != nil {

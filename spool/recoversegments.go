@@ -46,6 +46,22 @@ func (r *recovery) openSegments() error {
 	return nil
 }
 
+// settleClock has the own time go on behind what segments know of it, when meta.db does not: a wall clock that is behind would take
+// it back, and everything would be kept for so much longer.
+func (r *recovery) settleClock() {
+	if r.seen.Own == 0 {
+		for _, st := range r.s.streams {
+			for _, f := range st.segments() {
+				_, _ = f.with(func(seg *segment.Segment) error {
+					in := seg.Info()
+					r.s.clock.notBefore(max(in.Created, in.SealedAt))
+					return nil
+				})
+			}
+		}
+	}
+}
+
 func (r *recovery) openStream(name string) error {
 	dir := r.s.segmentDir(name)
 	entries, err := os.ReadDir(dir) // sorted, and the names sort by sequence

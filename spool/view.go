@@ -104,6 +104,7 @@ func (v *View) open(opts Options) error {
 	if err := v.openSegments(r); err != nil {
 		return err
 	}
+	r.settleClock()
 	r.settlePartitions()
 	told := make(map[*partition]int) // lost ranges that meta.db has, or that a segment was the finding of
 	for _, st := range s.streams {

@@ -15,6 +15,14 @@ import (
 type Cold struct {
 	Store store.Store
 	Cache *Cache
+	Clock spool.Clock // of the spool that wrote it; nil takes its own time for the wall clock
+}
+
+func (c *Cold) clock() spool.Clock {
+	if c.Clock == nil {
+		return spool.WallClock
+	}
+	return c.Clock
 }
 
 // Manifest reads what the store holds of a stream, also when its manifest is lost: then from the entries.
@@ -189,7 +197,7 @@ func (d *coldDump) segment(ctx context.Context, seg *manifest.Segment, p int, at
 			return at, true, nil
 		}
 	}
-	return a.Dump(ctx, p, at, q, time.Now(), d.give)
+	return a.Dump(ctx, p, at, q, d.c.clock(), d.give)
 }
 
 // gap tells about offsets that neither the store nor the spool has.

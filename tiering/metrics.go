@@ -109,7 +109,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		st := c.t.byName[l.Stream]
 		age := 0.0
 		if !l.BehindSince.IsZero() {
-			age = max(c.t.now().Sub(l.BehindSince), 0).Seconds()
+			own, _ := c.t.spool.Clock()
+			age = max(own.Sub(l.BehindSince), 0).Seconds()
 		}
 		gauge(c.coldBytes, float64(l.ColdBytes), l.Stream)
 		gauge(c.coldSegments, float64(l.ColdSegments), l.Stream)

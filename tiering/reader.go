@@ -226,12 +226,12 @@ func (r *Reader) fromStore(ctx context.Context, start spool.Offset) (spool.Batch
 	if err != nil {
 		return spool.Batch{}, false, err
 	}
-	r.archive, r.release, r.seg = a.NewReader(r.partition, r.next, r.match, r.t.now), release, seg
+	r.archive, r.release, r.seg = a.NewReader(r.partition, r.next, r.match, r.t.spool.Clock), release, seg
 	return spool.Batch{}, false, nil
 }
 
 // Cold is for dumps of what the tier has stored.
-func (t *Tier) Cold() *Cold { return &Cold{Store: t.store, Cache: t.cache} }
+func (t *Tier) Cold() *Cold { return &Cold{Store: t.store, Cache: t.cache, Clock: t.spool.Clock} }
 
 // Dump is spool.Spool.Dump over the store and the spool.
 func (t *Tier) Dump(ctx context.Context, q spool.DumpQuery, fn func(spool.DumpItem) error) (*spool.DumpPosition, error) {

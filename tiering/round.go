@@ -171,9 +171,10 @@ func (t *Tier) due(st *tiered, missing []spool.Sealed) []spool.Sealed {
 	if c.UploadCount > 0 && len(missing) >= c.UploadCount || c.UploadWatermark > 0 && t.watermark(st.name) >= float64(c.UploadWatermark) {
 		return missing
 	}
+	own, _ := t.spool.Clock() // SealedAt is in it
 	var due []spool.Sealed
 	for _, se := range missing {
-		if c.UploadAfter > 0 && t.now().Sub(se.SealedAt) >= c.UploadAfter.Std() {
+		if c.UploadAfter > 0 && own.Sub(se.SealedAt) >= c.UploadAfter.Std() {
 			due = append(due, se)
 		}
 	}
