@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/forebay-gateway/forebay/spool"
 )
@@ -108,7 +107,7 @@ func SegmentParquet(ctx context.Context, a *spool.Archive, path string) error {
 			return err
 		}
 		for _, part := range a.Partitions {
-			if _, _, err := a.Dump(ctx, part.Partition, part.First, spool.DumpQuery{Expired: true}, time.Now(), func(i spool.DumpItem) error {
+			if _, _, err := a.Dump(ctx, part.Partition, part.First, spool.DumpQuery{Expired: true}, spool.WallClock, func(i spool.DumpItem) error {
 				if i.Record == nil {
 					return nil // a gap; dumps tell of it
 				}
