@@ -60,12 +60,14 @@ func (c *conn) authenticate(ctx context.Context, p *wire.Connect) (*auth.Identit
 func (c *conn) exchangeData(ctx context.Context, p *wire.Connect, r *auth.Request) (*auth.Identity, []byte, error) {
 	c.dec.SetLimit(uint32(c.srv.cfg.MaxConnectSize)) // nobody is authenticated yet
 	defer c.dec.SetLimit(uint32(c.srv.cfg.MaxPacketSize))
-	peer := wire.Peer{Version: p.Version}
 	x, step, err := c.srv.auth.Start(ctx, r, p.AuthMethod, p.AuthData)
 	for err == nil && step.Identity == nil {
-		c.out.control(func(b []byte) []byte {
-			return peer.AppendAuth(b, &wire.Auth{Reason: reasonContinue, Method: p.AuthMethod, Data: step.Data})
-		})
+		question := c.peer.AppendAuth(nil, &wire.Auth{Reason: reasonContinue, Method: p.AuthMethod, Data: step.Data})
+		if len(question) == 0 { // MQTT 5, 3.1.2-24
+			err = errConnackSize
+			break
+		}
+		c.out.control(func(b []byte) []byte { return append(b, question...) })
 		c.out.wake()
 		var next wire.Packet
 		if next, err = c.dec.Read(); err != nil {

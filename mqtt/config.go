@@ -87,6 +87,14 @@ type Config struct {
 	// their output_buffer were. 0 is no limit.
 	OutputMemory unit.Bytes `yaml:"output_memory"`
 
+	// Highest QoS of a publish: 0, 1 or 2. Told to MQTT 5 clients; who publishes above it loses its connection (0x9B), or with
+	// such a will is not let in. Subscriptions are granted no more. A listener may say otherwise.
+	MaxQoS int `yaml:"max_qos"`
+
+	// Whether clients may publish retained messages, and get them when they subscribe. Told to MQTT 5 clients; who publishes one
+	// where there are none loses its connection (0x9A), or with such a will is not let in. A listener may say otherwise.
+	RetainAvailable bool `yaml:"retain_available"`
+
 	// Topic aliases that an MQTT 5 client may use on one connection; 0 is none.
 	TopicAliasMaximum int `yaml:"topic_alias_maximum"`
 
@@ -199,6 +207,8 @@ func DefaultConfig() Config {
 		MaxQueued:          1000,
 		OutputBuffer:       1 << 20,
 		OutputMemory:       512 << 20,
+		MaxQoS:             2,
+		RetainAvailable:    true,
 		TopicAliasMaximum:  32,
 		MaxKeepAlive:       unit.Duration(time.Hour),
 		ConnectTimeout:     unit.Duration(10 * time.Second),
@@ -274,6 +284,7 @@ func (c Config) Validate() error {
 	between("max_queued", c.MaxQueued, 0, 1<<20)
 	size("output_buffer", c.OutputBuffer, 4<<10, 1<<30)
 	size("output_memory", c.OutputMemory, 0, 1<<40)
+	between("max_qos", c.MaxQoS, 0, 2)
 	between("topic_alias_maximum", c.TopicAliasMaximum, 0, 65535)
 	span("max_keep_alive", c.MaxKeepAlive, 0, 65535*time.Second)
 	span("connect_timeout", c.ConnectTimeout, 100*time.Millisecond, time.Hour)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mochi-mqtt/server/v2/packets"
+
 	"github.com/forebay-gateway/forebay/mqtt/wire"
 	"github.com/forebay-gateway/forebay/spool"
 )
@@ -28,7 +30,7 @@ func (c *conn) connect(ctx context.Context) error {
 			c.tellLimit(err)
 			c.lst.stranger(c.nc.RemoteAddr(), we)
 			c.recordRefused(nil, we.Code.Code, err)
-			c.refuse(we.Version, we.Code.Code, we.Detail)
+			c.refuse(wire.Peer{Version: we.Version}, we.Code.Code, we.Detail)
 			return err
 		}
 		c.closeFor(err)
@@ -43,6 +45,7 @@ func (c *conn) connect(ctx context.Context) error {
 		return errors.New("no connect")
 	}
 	c.claimed = hello.ClientID
+	c.peer = wire.Peer{Version: hello.Version, NoProblemInfo: !hello.RequestProblemInfo, MaxPacket: hello.MaxPacketSize}
 	ack, reason, text := c.greet(ctx, hello)
 	if reason == reasonSuccess {
 		err = c.srv.attach(ctx, c, hello, ack)
@@ -55,7 +58,7 @@ func (c *conn) connect(ctx context.Context) error {
 		}
 		c.end0(fmt.Errorf("refused with reason 0x%02X: %w", reason, err))
 		c.recordRefused(hello, reason, c.endCause())
-		c.refuse(hello.Version, reason, text)
+		c.refuse(c.peer, reason, text)
 		return errors.New("refused")
 	}
 	c.srv.metrics.connects.Inc()
@@ -127,6 +130,10 @@ func (c *conn) greet(ctx context.Context, p *wire.Connect) (ack *wire.Connack, r
 		}
 	}
 	if w := p.Will; w != nil {
+		if err := c.lst.offer.allows(w.QoS, w.Retain); err != nil {
+			c.tellLimit(err)
+			return nil, reasonOf(err), "will: " + detail(err)
+		}
 		switch {
 		case len(w.Topic) > c.srv.cfg.MaxTopicLength:
 			c.limitReached(limitTopicLength, errTopicLong)
@@ -146,7 +153,6 @@ func (c *conn) greet(ctx context.Context, p *wire.Connect) (ack *wire.Connack, r
 		}
 	}
 
-	c.peer = wire.Peer{Version: p.Version, NoProblemInfo: !p.RequestProblemInfo, MaxPacket: p.MaxPacketSize}
 	c.receiveMaximum = int(p.ReceiveMaximum)
 	if p.Version == wire.Version311 {
 		c.receiveMaximum = cfg.MaxInflight
@@ -169,12 +175,17 @@ func (c *conn) greet(ctx context.Context, p *wire.Connect) (ack *wire.Connack, r
 	pr.ReceiveMaximum = uint16(cfg.ReceiveMaximum)
 	pr.MaximumPacketSize = uint32(cfg.MaxPacketSize)
 	pr.TopicAliasMaximum = uint16(cfg.TopicAliasMaximum)
-	pr.RetainAvailable, pr.RetainAvailableFlag = 1, true
+	c.lst.offer.tell(pr)
 	pr.WildcardSubAvailable, pr.WildcardSubAvailableFlag = 1, true
 	pr.SubIDAvailable, pr.SubIDAvailableFlag = 1, true
 	pr.SharedSubAvailable, pr.SharedSubAvailableFlag = 1, true
+	if len(c.peer.AppendConnack(nil, ack)) == 0 { // MQTT 5, 3.1.2-24: what it must know cannot be told
+		return nil, errConnackSize.Code.Code, ""
+	}
 	return ack, reasonSuccess, ""
 }
+
+var errConnackSize = &wire.Error{Code: packets.ErrPacketTooLarge, Version: wire.Version5}
 
 // maxClientID is the longest client ID. Each packet identifier and filter that is kept has it in its key, of spool.MaxKey
 // at most.

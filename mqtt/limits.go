@@ -26,6 +26,8 @@ const (
 	limitSessionsSize       = "max_sessions_size"
 	limitRetained           = "max_retained"
 	limitRetainedSize       = "max_retained_size"
+	limitQoS                = "max_qos"
+	limitRetain             = "retain_available"
 	limitClientRate         = "client_rate"
 	limitListenerRate       = "listener_rate"
 	limitRate               = "rate"
@@ -33,8 +35,8 @@ const (
 
 var limitNames = []string{
 	limitConnections, limitAddressConnections, limitAddressRate, limitConnectSize, limitPacketSize, limitReceiveMaximum, limitTopicAlias,
-	limitTopicLevels, limitTopicLength, limitUserProperties, limitSubscriptions, limitSessions, limitSessionsSize, limitRetained, limitRetainedSize, limitClientRate,
-	limitListenerRate, limitRate,
+	limitTopicLevels, limitTopicLength, limitUserProperties, limitSubscriptions, limitSessions, limitSessionsSize, limitRetained, limitRetainedSize, limitQoS,
+	limitRetain, limitClientRate, limitListenerRate, limitRate,
 }
 
 // pacedLimits are those that slow their clients.
@@ -63,6 +65,10 @@ func limitOf(err error) string {
 		return limitRetained
 	case errors.Is(err, errRetainedSize):
 		return limitRetainedSize
+	case errors.Is(err, errMaxQoS):
+		return limitQoS
+	case errors.Is(err, errNoRetain):
+		return limitRetain
 	case errors.Is(err, errMessageRate), errors.Is(err, errByteRate):
 		return limitClientRate
 	}

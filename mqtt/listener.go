@@ -30,6 +30,8 @@ type listener struct {
 	// When all are taken, nothing is accepted, and newcomers wait in the kernel.
 	pending chan struct{}
 
+	offer offer
+
 	rate *meter // connection_rate; nil without
 	done chan struct{}
 	once sync.Once // closes done
@@ -50,7 +52,7 @@ func newListener(srv *Server, cfg ListenerConfig) *listener {
 	return &listener{
 		srv: srv, cfg: cfg, pending: make(chan struct{}, limit), done: make(chan struct{}),
 		pace: newPace(limitListenerRate, cfg.Rate, srv.cfg.RateBurst.Std()), addresses: newAddresses(cfg),
-		rate: newMeter(float64(cfg.ConnectionRate), rateBurst),
+		rate: newMeter(float64(cfg.ConnectionRate), rateBurst), offer: newOffer(&srv.cfg, &cfg),
 	}
 }
 

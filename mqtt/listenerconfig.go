@@ -69,6 +69,12 @@ type ListenerConfig struct {
 	// What one client of this listener may send, instead of mqtt.client_rate. Without limits here: that one.
 	ClientRate RateConfig `yaml:"client_rate"`
 
+	// Highest QoS of a publish on this listener, instead of mqtt.max_qos.
+	MaxQoS *int `yaml:"max_qos"`
+
+	// Whether there are retained messages on this listener, instead of mqtt.retain_available.
+	RetainAvailable *bool `yaml:"retain_available"`
+
 	// Connections that are busy with what comes before MQTT at the same time: PROXY header, TLS handshake, HTTP request.
 	// The rest wait in the queue of the system. 0 is 1024. Not for a tcp or unix listener without a proxy.
 	MaxHandshakes int `yaml:"max_handshakes"`
@@ -91,6 +97,9 @@ func (l ListenerConfig) validate(fault func(string, ...any)) {
 	positive(".connection_rate_per_address", l.ConnectionRatePerAddress)
 	l.Rate.validate(".rate", fault)
 	l.ClientRate.validate(".client_rate", fault)
+	if q := l.MaxQoS; q != nil && (*q < 0 || *q > 2) {
+		fault(".max_qos: %d is not between 0 and 2", *q)
+	}
 	if l.Type == ListenerUnix && l.MaxConnectionsPerAddress+l.ConnectionRatePerAddress > 0 {
 		fault(".max_connections_per_address: clients of a unix listener have no address")
 	}

@@ -22,6 +22,12 @@ func (c *conn) publish(ctx context.Context, p *wire.Publish) bool {
 	}
 	c.srv.metrics.received[p.QoS].Inc()
 	c.srv.metrics.payloadIn.Add(float64(len(p.Payload)))
+	if err := c.lst.offer.allows(p.QoS, p.Retain); err != nil {
+		c.srv.metrics.drop(dropRefusedIn)
+		c.tellLimit(err)
+		c.closeFor(err)
+		return false
+	}
 	if p.QoS == 2 && c.repeated(p.PacketID) {
 		return true
 	}

@@ -165,7 +165,7 @@ func fit(kind, reason byte) byte {
 // The answers below are the only ways of a reason code to a client.
 
 // refuse answers a CONNECT with a reason and closes the connection.
-func (c *conn) refuse(version, reason byte, text string) {
+func (c *conn) refuse(peer wire.Peer, reason byte, text string) {
 	reason = fit(packets.Connack, reason)
 	c.srv.metrics.refused(reason)
 	ack := &wire.Connack{Reason: reason}
@@ -173,8 +173,7 @@ func (c *conn) refuse(version, reason byte, text string) {
 	if reason == reasonServerMoved {
 		ack.Properties.ServerReference = c.srv.cfg.ServerReference
 	}
-	peer := wire.Peer{Version: version}
-	switch version {
+	switch peer.Version {
 	case wire.Version5:
 	case wire.Version311:
 		code, ok := returnCode(reason)

@@ -20,6 +20,7 @@ func (c *conn) subscribe(p *wire.Subscribe) {
 	var joined []*group
 	for i := range p.Filters {
 		f := &p.Filters[i]
+		f.QoS = min(f.QoS, c.lst.offer.maxQoS)
 		reasons[i] = c.maySubscribe(f)
 		if reasons[i] >= 0x80 {
 			c.srv.metrics.refused(reasons[i])
@@ -34,7 +35,7 @@ func (c *conn) subscribe(p *wire.Subscribe) {
 		}
 		changes = append(changes, sub.change())
 		// MQTT 5, 3.3.1-9 to 3.3.1-11; none for shared subscriptions: 3.8.4.
-		if f.Share == "" && (f.RetainHandling == 0 || f.RetainHandling == 1 && isNew) {
+		if c.lst.offer.retain && f.Share == "" && (f.RetainHandling == 0 || f.RetainHandling == 1 && isNew) {
 			jobs = append(jobs, retainedJob{sub: sub})
 		}
 	}

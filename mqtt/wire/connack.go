@@ -17,7 +17,10 @@ func (p Peer) AppendConnack(b []byte, c *Connack) []byte {
 	}
 	q := &c.Properties
 	var room [128]byte
-	must := appendConnackProperties(room[:0], q)
+	must := appendConnackProperties(room[:0], q, false)
+	if rest := 2 + varintSize(len(must)) + len(must); !p.fits(rest) {
+		must = appendConnackProperties(room[:0], q, true)
+	}
 	text, props := p.fitReason(q.ReasonString, len(must), 2)
 	user := q.User
 	if with := props + userSize(user); p.fits(2 + varintSize(with) + with) {
@@ -48,11 +51,11 @@ func userSize(user []packets.UserProperty) (n int) {
 	return n
 }
 
-// appendConnackProperties appends the properties that tell the client what it must know (MQTT 5, 3.2.2.3). Those that say
-// the same as their absence are left out.
-func appendConnackProperties(b []byte, q *packets.Properties) []byte {
-	flag := func(id byte, set bool, v byte) {
-		if set {
+// appendConnackProperties appends the properties that tell the client what it must know (MQTT 5, 3.2.2.3). When room is
+// scarce, those that say the same as their absence are left out.
+func appendConnackProperties(b []byte, q *packets.Properties, scarce bool) []byte {
+	flag := func(id byte, set bool, v byte) { // they say that something is not available with 0
+		if set && !(scarce && v == 1) {
 			b = append(b, id, v)
 		}
 	}
@@ -67,8 +70,10 @@ func appendConnackProperties(b []byte, q *packets.Properties) []byte {
 		}
 	}
 	number32(packets.PropSessionExpiryInterval, q.SessionExpiryIntervalFlag, q.SessionExpiryInterval)
-	number16(packets.PropReceiveMaximum, q.ReceiveMaximum > 0, q.ReceiveMaximum)
-	flag(packets.PropMaximumQos, q.MaximumQosFlag && q.MaximumQos < 2, q.MaximumQos)
+	number16(packets.PropReceiveMaximum, q.ReceiveMaximum > 0 && !(scarce && q.ReceiveMaximum == 65535), q.ReceiveMaximum)
+	if q.MaximumQosFlag && q.MaximumQos < 2 {
+		b = append(b, packets.PropMaximumQos, q.MaximumQos)
+	}
 	flag(packets.PropRetainAvailable, q.RetainAvailableFlag, q.RetainAvailable)
 	number32(packets.PropMaximumPacketSize, q.MaximumPacketSize > 0, q.MaximumPacketSize)
 	b = appendStringProperty(b, packets.PropAssignedClientID, q.AssignedClientID)
