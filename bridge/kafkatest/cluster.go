@@ -3,6 +3,7 @@ package kafkatest
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -29,6 +30,8 @@ const (
 type Options struct {
 	Nodes int               // 1 or 3; 0 is 1
 	Set   map[string]string // broker properties that replace or join the defaults
+
+	Secure *Secure // listeners with TLS and logins; nil for none
 }
 
 // Cluster is a running set of brokers. Its methods may be called from one goroutine at a time.
@@ -64,16 +67,18 @@ func Start(t testing.TB, o Options) *Cluster {
 // nil, holds what was started and must be closed too.
 func Open(dir, jars string, o Options) (*Cluster, error) {
 	n := max(o.Nodes, 1)
-	ports, err := freePorts(2 * n)
+	ports, err := freePorts(4 * n)
 	if err != nil {
 		return nil, err
 	}
 	c := &Cluster{dir: dir, jars: jars}
 	for i := range n {
-		c.nodes = append(c.nodes, &Node{c: c, id: i + 1, port: ports[2*i], controller: ports[2*i+1]})
+		c.nodes = append(c.nodes, &Node{
+			c: c, id: i + 1, port: ports[4*i], controller: ports[4*i+1], secure: map[string]int{SSL: ports[4*i+2], SASLSSL: ports[4*i+3]},
+		})
 	}
 	for _, nd := range c.nodes {
-		if err := nd.format(o.Set); err != nil {
+		if err := nd.format(o); err != nil {
 			return c, err
 		}
 	}
@@ -148,7 +153,7 @@ func (c *Cluster) java(class string, args ...string) *exec.Cmd {
 }
 
 // properties are the defaults of node n, small so that a test cluster is light and quick to recover.
-func (c *Cluster) properties(n *Node, set map[string]string) string {
+func (c *Cluster) properties(n *Node, o Options) string {
 	var voters []string
 	for _, m := range c.nodes {
 		voters = append(voters, fmt.Sprintf("%d@127.0.0.1:%d", m.id, m.controller))
@@ -184,9 +189,10 @@ func (c *Cluster) properties(n *Node, set map[string]string) string {
 		"broker.heartbeat.interval.ms": "500",
 		"broker.session.timeout.ms":    "3000",
 	}
-	for k, v := range set {
-		all[k] = v
+	if o.Secure != nil {
+		maps.Copy(all, o.Secure.properties(n, all["listeners"], all["advertised.listeners"]))
 	}
+	maps.Copy(all, o.Set)
 	var b strings.Builder
 	keys := make([]string, 0, len(all))
 	for k := range all {

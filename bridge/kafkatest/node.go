@@ -16,6 +16,7 @@ type Node struct {
 	c                *Cluster
 	id               int
 	port, controller int
+	secure           map[string]int // ports by listener
 
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when the process of cmd is gone
@@ -81,11 +82,15 @@ func (n *Node) config() string {
 }
 
 // format writes the node's properties and its empty log directory.
-func (n *Node) format(set map[string]string) error {
-	if err := os.WriteFile(n.config(), []byte(n.c.properties(n, set)), 0o644); err != nil {
+func (n *Node) format(o Options) error {
+	if err := os.WriteFile(n.config(), []byte(n.c.properties(n, o)), 0o644); err != nil {
 		return fmt.Errorf("kafkatest: node %d: %w", n.id, err)
 	}
-	if out, err := n.c.java("kafka.tools.StorageTool", "format", "-t", clusterID, "-c", n.config()).CombinedOutput(); err != nil {
+	args := []string{"format", "-t", clusterID, "-c", n.config()}
+	if o.Secure != nil {
+		args = append(args, o.Secure.format()...)
+	}
+	if out, err := n.c.java("kafka.tools.StorageTool", args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("kafkatest: format node %d: %w\n%s", n.id, err, out)
 	}
 	return nil
