@@ -29,6 +29,10 @@ type Client struct {
 	dial dialFunc
 	gate gate
 
+	login    *login
+	tls      *tlsFiles // nil without TLS
+	identity []kgo.Opt // who the gateway is, for each client of the cluster
+
 	maxAirTime time.Duration
 
 	shipC, probeC, topicC, scanC chan struct{}
@@ -56,9 +60,8 @@ type Client struct {
 	aliveAt   time.Time   // the last sign of life: an acknowledgement or a ping
 	connErr   error       // the last error of a connection
 	connErrAt time.Time
-	downAt    time.Time // when a ping first failed since the last sign of life; zero while none has
-	told      string    // the reason of it that the log has, and when
-	toldAt    time.Time
+	downAt    time.Time       // when a ping first failed since the last sign of life; zero while none has
+	told      map[string]bool // the reasons of it that the log has
 	said      map[string]said // of the producer's own log, by message
 
 	condemned  *Verdict // why the producer is of no use any more
@@ -104,6 +107,7 @@ func New(cfg Config, opts Options) (*Client, error) {
 		topics:     make(map[string]*Topic),
 		connErrors: make(map[string]uint64),
 		said:       make(map[string]said),
+		told:       make(map[string]bool),
 	}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
@@ -112,6 +116,7 @@ func New(cfg Config, opts Options) (*Client, error) {
 	if c.dial == nil {
 		c.dial = (&net.Dialer{Timeout: 5 * time.Second}).DialContext
 	}
+	c.secure()
 	if err := c.build(); err != nil {
 		return nil, err
 	}
@@ -121,6 +126,9 @@ func New(cfg Config, opts Options) (*Client, error) {
 	c.running.Go(func() { c.watch(ctx) })
 	c.running.Go(func() { c.lookUp(ctx) })
 	c.running.Go(func() { c.readBack(ctx) })
+	if c.tls != nil {
+		c.running.Go(func() { c.tls.watch(ctx) })
+	}
 	return c, nil
 }
 
@@ -146,7 +154,7 @@ const maxRequest = 100 << 20 // largest request of Kafka's brokers by default (s
 
 // build makes the producer. Its settings and their reasons:
 func (c *Client) build() error {
-	p, err := kgo.NewClient(
+	p, err := kgo.NewClient(append([]kgo.Opt{
 		kgo.SeedBrokers(c.cfg.BrokerList()...),
 		kgo.ClientID(c.cfg.ClientID),
 		kgo.SoftwareNameAndVersion("forebay", "1"),
@@ -158,24 +166,24 @@ func (c *Client) build() error {
 		kgo.ProducerLinger(0), // a flight is a batch already
 		// Lanes cut flights to the topic's limit, which may change. The producer would ask for it once for each partition, and
 		// hold it against the bytes before compression.
-		kgo.ProducerBatchMaxBytes(maxRequest-1<<20),
+		kgo.ProducerBatchMaxBytes(maxRequest - 1<<20),
 		kgo.BrokerMaxWriteBytes(maxRequest),
 		// Only a guard: the lanes bound what is buffered, and Produce must never block behind the closed gate.
-		kgo.MaxBufferedRecords(1<<30),
+		kgo.MaxBufferedRecords(1 << 30),
 		// A clone: the client sorts in place what it is given.
 		kgo.ProducerBatchCompression(slices.Clone(codecs[c.cfg.Compression])...),
 		// No RecordDeliveryTimeout: it counts from the record's timestamp, so that what waited an hour in the spool would
 		// fail at once. No limit of retries: the spool waits as long as it takes.
-		kgo.ProduceRequestTimeout(10*time.Second),
-		kgo.RequestTimeoutOverhead(5*time.Second),
+		kgo.ProduceRequestTimeout(10 * time.Second),
+		kgo.RequestTimeoutOverhead(5 * time.Second),
 		kgo.ConnIdleTimeout(idleTimeout),
-		kgo.MetadataMinAge(250*time.Millisecond), // the default of 5 s is how long a moved leader is not found
+		kgo.MetadataMinAge(250 * time.Millisecond), // the default of 5 s is how long a moved leader is not found
 		kgo.MetadataMaxAge(time.Minute),
 		kgo.ProducerOnDataLossDetected(func(topic string, partition int32) {
 			c.log.Warn("broker lost track of the producer; it takes a new epoch and repeats", "topic", topic, "partition", partition)
 		}),
 		kgo.DisableClientMetrics(),
-	)
+	}, c.identity...)...)
 	if err != nil {
 		return fmt.Errorf("upstream %s: %w", c.cfg.Name, err)
 	}
@@ -301,7 +309,7 @@ func (c *Client) pinged(err error) {
 		err = c.connErr
 	}
 	reason, hint := ConnectionReason(err)
-	tell := err != nil && c.tellLocked(reason, time.Now())
+	tell := err != nil && c.tellLocked(reason)
 	c.mu.Unlock()
 	switch {
 	case err == nil && !was:
@@ -312,20 +320,21 @@ func (c *Client) pinged(err error) {
 	c.notify()
 }
 
-// tellLocked reports whether the log should say that the upstream is not reachable: at the first failure, whether it was
-// reachable before or not, and when the reason is another one, but not each time that two brokers fail in different ways.
-func (c *Client) tellLocked(reason string, now time.Time) bool {
-	if c.told == reason || c.told != "" && now.Sub(c.toldAt) < time.Minute {
+// tellLocked reports whether the log should say that the upstream is not reachable: once for each reason of an outage, so that a
+// login that is refused shows also when the brokers were restarted for it, and two brokers that fail in different ways say so once.
+func (c *Client) tellLocked(reason string) bool {
+	if c.told[reason] {
 		return false
 	}
-	c.told, c.toldAt = reason, now
+	c.told[reason] = true
 	return true
 }
 
 // aliveLocked notes a sign of life.
 func (c *Client) aliveLocked(now time.Time) {
 	c.aliveAt = now
-	c.downAt, c.told = time.Time{}, ""
+	c.downAt = time.Time{}
+	clear(c.told)
 	if !c.up.Swap(true) {
 		c.upAt = now
 		go c.notify() // watchers take their own locks

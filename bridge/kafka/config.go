@@ -24,6 +24,12 @@ type Config struct {
 	// Client ID that the brokers see in their logs and quotas. Default: forebay/<gateway id>/<upstream>.
 	ClientID string `yaml:"client_id"`
 
+	// Encryption of the connections.
+	TLS TLSConfig `yaml:"tls"`
+
+	// Login at the brokers.
+	SASL SASLConfig `yaml:"sasl"`
+
 	// Compression of what is sent: zstd, lz4, snappy, gzip or none.
 	Compression string `yaml:"compression"`
 
@@ -94,6 +100,8 @@ func (c Config) Validate() error {
 	if c.MaxBuffered < 1<<20 || c.MaxBuffered > 16<<30 {
 		fault("max_buffered: %v is not between 1MiB and 16GiB", c.MaxBuffered)
 	}
+	c.TLS.validate(fault)
+	c.SASL.validate(fault)
 	if len(c.ClientID) > 249 {
 		fault("client_id: %d bytes, at most 249", len(c.ClientID))
 	}

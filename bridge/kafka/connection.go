@@ -22,14 +22,32 @@ func ConnectionReason(err error) (reason, hint string) {
 		record  tls.RecordHeaderError
 		first   *kgo.ErrFirstReadEOF
 		netErr  net.Error
+		expired x509.CertificateInvalidError
+		name    x509.HostnameError
+		secret  *secretError
+		token   *tokenError
 	)
 	switch {
 	case err == nil:
 		return "", ""
-	case errors.Is(err, kerr.SaslAuthenticationFailed), errors.Is(err, kerr.UnsupportedSaslMechanism), errors.Is(err, kerr.IllegalSaslState):
-		return "authentication", "the cluster refuses the user or password"
+	case errors.As(err, &secret):
+		return "credentials", "the gateway cannot read its own key, certificate or secret: see the error; what is repaired is taken without a restart"
+	case errors.As(err, &token):
+		return "token", "no token for the login: check token_url, client_id and the client secret"
+	case errors.Is(err, kerr.UnsupportedSaslMechanism):
+		return "authentication", "the listener does not offer this SASL mechanism"
+	case errors.Is(err, kerr.IllegalSaslState):
+		return "authentication", "the listener does not want this login: check the port"
+	case errors.Is(err, kerr.SaslAuthenticationFailed):
+		return "authentication", "the cluster refuses the user, password or token; a changed secret file is taken at once"
+	case errors.As(err, &expired) && expired.Reason == x509.Expired:
+		return "tls", "the broker's certificate has expired or is not valid yet: renew it, or set the clock"
+	case errors.As(err, &name):
+		return "tls", "the broker's certificate is for another name: set tls.server_name, or use its name in brokers and advertised.listeners"
 	case errors.As(err, &cert), errors.As(err, &unknown):
 		return "tls", "the broker's certificate is not trusted: check the CA and the host name"
+	case strings.Contains(err.Error(), "remote error: tls: "): // the type of alerts has no name outside crypto/tls
+		return "tls", "the broker refuses our side of TLS: check cert_file, key_file, and the CAs that the broker trusts"
 	case errors.As(err, &record):
 		return "tls", "the broker does not speak TLS on this port"
 	case errors.As(err, &dns):

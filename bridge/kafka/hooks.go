@@ -70,6 +70,9 @@ func (h hooks) failed(err error) {
 	if err == nil || errors.Is(err, net.ErrClosed) || errors.Is(err, kgo.ErrClientClosed) || errors.Is(err, context.Canceled) { // we closed it
 		return
 	}
+	if _, held := errors.AsType[*heldError](err); held {
+		return // nothing new
+	}
 	reason, _ := ConnectionReason(err)
 	h.c.mu.Lock()
 	h.c.connErr, h.c.connErrAt = err, time.Now()

@@ -121,19 +121,19 @@ func (s *Scan) finish(err error) {
 func (c *Client) scan(ctx context.Context, scans []*Scan) error {
 	lookCtx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	reader, err := kgo.NewClient(
+	reader, err := kgo.NewClient(append([]kgo.Opt{
 		kgo.SeedBrokers(c.cfg.BrokerList()...),
 		kgo.ClientID(c.cfg.ClientID),
 		kgo.SoftwareNameAndVersion("forebay", "1"),
 		kgo.Dialer(c.dial),
 		kgo.DisableClientMetrics(),
-		kgo.MetadataMinAge(250*time.Millisecond),
+		kgo.MetadataMinAge(250 * time.Millisecond),
 		kgo.FetchMaxBytes(maxReadBytes),
-		kgo.FetchMaxPartitionBytes(1<<20),
-		kgo.FetchMaxWait(250*time.Millisecond),
+		kgo.FetchMaxPartitionBytes(1 << 20),
+		kgo.FetchMaxWait(250 * time.Millisecond),
 		kgo.KeepControlRecords(), // the last offset may be one
 		kgo.KeepRetryableFetchErrors(),
-	)
+	}, c.identity...)...)
 	if err != nil {
 		return err
 	}

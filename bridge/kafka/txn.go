@@ -437,7 +437,7 @@ func (t *transactor) fence(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	c := t.e.c
-	p, err := kgo.NewClient(
+	p, err := kgo.NewClient(append([]kgo.Opt{
 		kgo.SeedBrokers(c.cfg.BrokerList()...),
 		kgo.ClientID(c.cfg.ClientID),
 		kgo.SoftwareNameAndVersion("forebay", "1"),
@@ -448,16 +448,16 @@ func (t *transactor) fence(ctx context.Context) error {
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerLinger(0),
-		kgo.ProducerBatchMaxBytes(maxRequest-1<<20),
+		kgo.ProducerBatchMaxBytes(maxRequest - 1<<20),
 		kgo.BrokerMaxWriteBytes(maxRequest),
-		kgo.MaxBufferedRecords(1<<30),
+		kgo.MaxBufferedRecords(1 << 30),
 		kgo.ProducerBatchCompression(slices.Clone(codecs[c.cfg.Compression])...),
-		kgo.ProduceRequestTimeout(10*time.Second),
+		kgo.ProduceRequestTimeout(10 * time.Second),
 		kgo.ConnIdleTimeout(idleTimeout),
-		kgo.MetadataMinAge(100*time.Millisecond),
+		kgo.MetadataMinAge(100 * time.Millisecond),
 		kgo.MetadataMaxAge(time.Minute),
 		kgo.DisableClientMetrics(),
-	)
+	}, c.identity...)...)
 	if err != nil {
 		return err
 	}
@@ -524,7 +524,7 @@ func (t *transactor) reader(more ...kgo.Opt) (*kgo.Client, error) {
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.FetchMaxWait(100 * time.Millisecond),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{t.e.offset: {t.partition(): kgo.NewOffset().AtStart()}}),
-	}, more...)...)
+	}, slices.Concat(c.identity, more)...)...)
 }
 
 // answered takes note of a transaction's flights that had their outcomes.

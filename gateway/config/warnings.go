@@ -27,6 +27,11 @@ func (c Config) Warnings() []string {
 	if len(c.Bridge.Routes) == 0 {
 		warn("bridge.routes: is empty: nothing goes to Kafka")
 	}
+	for i, u := range c.Bridge.Upstreams {
+		if u.InClear() {
+			warn("bridge.upstreams[%d].sasl.mechanism: %s sends a secret that everybody on the way can read: set tls.enabled", i, u.SASL.Mechanism)
+		}
+	}
 	type taken struct{ key, filter string }
 	var before []taken
 	for i, st := range c.Spool.Streams {

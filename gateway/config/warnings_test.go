@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -26,6 +27,9 @@ func TestWarningsNameWhatIsSeldomMeant(t *testing.T) {
 	f(routes)
 	f("", "bridge.routes: is empty")
 	f(routes+"mqtt: {listeners: []}", "mqtt.listeners: is empty")
+	const login = "bridge: {upstreams: [{name: main, brokers: ['a:1'], %s sasl: {mechanism: plain, user: u, password_file: f}}], routes: [{name: a, topic: t}]}\n"
+	f(fmt.Sprintf(login, ""), "bridge.upstreams[0].sasl.mechanism: plain sends a secret")
+	f(fmt.Sprintf(login, "tls: {enabled: true},"))
 	f(routes+"spool: {max_size: 1GiB}", "spool.max_size: retained messages and sessions")
 	f(routes + "spool: {max_size: 1GiB}\nmqtt: {max_retained_size: 64MiB, max_sessions_size: 64MiB}")
 	f(routes+"mqtt: {listeners: [{name: a, type: tcp, address: '0.0.0.0:1883'}, {name: b, type: tcp, address: 'localhost:1'}, {name: c, type: tcp, address: ':2'}]}",
