@@ -195,8 +195,11 @@ func (c Config) validateAddresses() error {
 func (c Config) validatePaths() error {
 	var errs []error
 	for _, p := range []struct{ key, path string }{
-		{"gateway.data_dir", c.Gateway.DataDir}, {"spool.dir", c.Spool.Dir}, {"bridge.embedded.dir", c.Bridge.Embedded.Dir},
-		{"tiering.cache_dir", c.Tiering.CacheDir}, {"tiering.credentials_file", c.Tiering.CredentialsFile},
+		{"gateway.data_dir", c.Gateway.DataDir},
+		{"spool.dir", c.Spool.Dir},
+		{"bridge.embedded.dir", c.Bridge.Embedded.Dir},
+		{"tiering.cache_dir", c.Tiering.CacheDir},
+		{"tiering.credentials_file", c.Tiering.CredentialsFile},
 	} {
 		if p.path == "~" || strings.HasPrefix(p.path, "~/") {
 			errs = append(errs, fmt.Errorf("%s: ~ is not expanded: write out the path instead of %s", p.key, p.path))
