@@ -158,6 +158,7 @@ func (g *Gateway) mqttPart(log, audit *slog.Logger) part {
 				BanFile:    filepath.Join(g.cfg.Gateway.DataDir, "bans"),
 				Registerer: g.reg,
 				Now:        g.spool.Now,
+				Own:        g.spool.OwnNow,
 			})
 			if err != nil {
 				return err

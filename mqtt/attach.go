@@ -57,7 +57,7 @@ func (srv *Server) openSession(c *conn, p *wire.Connect) (s *session, present bo
 		}
 	} else {
 		old.mu.Lock()
-		over := old.expiresAt != 0 && old.expiresAt <= srv.now().UnixNano() ||
+		over := old.expiresAt != 0 && old.expiresAt <= srv.own().UnixNano() ||
 			old.conn != nil && old.expiry == 0 // it ends with its connection
 		kicked := old.conn
 		ends := p.CleanStart || over
@@ -190,9 +190,9 @@ func (srv *Server) offlineLocked(s *session) {
 		srv.metrics.sessions.Dec()
 		return
 	}
-	s.offlineSince = srv.now().UnixNano()
+	s.offlineSince = srv.own().UnixNano()
 	if s.expiry != expiryNever {
-		s.expiresAt = srv.now().UnixNano() + int64(s.expiry)*second
+		s.expiresAt = srv.own().UnixNano() + int64(s.expiry)*second
 	}
 	srv.timers.set(s)
 	srv.writer.put(stateEntry{changes: append(s.checkpointLocked(), s.recordLocked())})

@@ -22,6 +22,7 @@ type server struct {
 	access mqtt.Access
 	spool  spool.Config
 	ahead  atomic.Int64 // of the system clock, nanoseconds
+	stepped atomic.Int64 // how far its wall clock was set
 	stop   func(t testing.TB)
 }
 
@@ -65,7 +66,7 @@ func (s *server) run(t testing.TB) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv, err := mqtt.New(s.cfg, mqtt.Options{Log: mqtt.SpoolLog(log), Access: s.access, Now: s.now})
+	srv, err := mqtt.New(s.cfg, mqtt.Options{Log: mqtt.SpoolLog(log), Access: s.access, Now: s.now, Own: s.own})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +96,13 @@ func (s *server) run(t testing.TB) {
 }
 
 // now is the server's clock.
-func (s *server) now() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) }
+func (s *server) now() time.Time { return s.own().Add(time.Duration(s.stepped.Load())) }
+
+// own is its time without the steps of the wall clock.
+func (s *server) own() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) }
+
+// step sets the wall clock.
+func (s *server) step(d time.Duration) { s.stepped.Add(int64(d)) }
 
 // pass lets time pass for the server's clock. Timers that run do not notice.
 func (s *server) pass(d time.Duration) { s.ahead.Add(int64(d)) }

@@ -40,7 +40,7 @@ func (srv *Server) janitor(ctx context.Context) {
 }
 
 func (srv *Server) expire() {
-	now := srv.now().UnixNano()
+	now := srv.own().UnixNano()
 	for _, s := range srv.timers.due(now) {
 		srv.mu.Lock()
 		s.mu.Lock()

@@ -34,7 +34,7 @@ func (srv *Server) commitLowWater() {
 	atMost := func(i int, off spool.Offset) { low[i] = min(low[i], off) }
 
 	sessions := srv.allSessions()
-	limit := srv.now().UnixNano() - int64(srv.cfg.ProtectSessions.Std())
+	limit := srv.own().UnixNano() - int64(srv.cfg.ProtectSessions.Std())
 	for _, s := range sessions {
 		s.mu.Lock()
 		if s.feed != nil && !s.ended && (s.conn != nil || s.offlineSince > limit) {

@@ -119,7 +119,7 @@ func (srv *Server) restore() error {
 }
 
 func (srv *Server) restoreWills(load func(string, func(string, []byte) error) error) error {
-	now := srv.now().UnixNano()
+	now := srv.own().UnixNano()
 	return load(spaceWill, func(id string, value []byte) error {
 		w, err := restoreWill(value)
 		if err != nil {
@@ -143,7 +143,7 @@ func (srv *Server) restoreWills(load func(string, func(string, []byte) error) er
 }
 
 func (srv *Server) restoreSessions() {
-	now := srv.now().UnixNano()
+	now := srv.own().UnixNano()
 	for _, s := range srv.sessions {
 		s.restored()
 		s.offlineSince = now

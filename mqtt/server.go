@@ -28,8 +28,12 @@ type Options struct {
 	Audit      *slog.Logger          // of audit events; nil is Logger
 	Registerer prometheus.Registerer // nil is private
 	Now        func() time.Time      // nil is time.Now
-	BanFile    string                // of bans made while running, see auth.Options
-	Version    string                // of the program, for $SYS/broker/version; empty is unknown
+
+	// Own is time that never steps, over restarts either: ends of sessions and delays of wills are kept in it. Nil is Now.
+	Own func() time.Time
+
+	BanFile string // of bans made while running, see auth.Options
+	Version string // of the program, for $SYS/broker/version; empty is unknown
 }
 
 // Server is the MQTT front. New restores what is durable, Listen binds, Run serves.
@@ -41,7 +45,8 @@ type Server struct {
 	audit       *audit.Recorder
 	banFile     string
 	log         *slog.Logger
-	now         func() time.Time
+	now         func() time.Time // the wall clock
+	own         func() time.Time // what never steps, see Options
 	metrics     *metrics
 	outputLimit int
 	output      outputMemory
@@ -110,8 +115,11 @@ func New(cfg Config, opts Options) (*Server, error) {
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
+	if opts.Own == nil {
+		opts.Own = opts.Now
+	}
 	srv := &Server{
-		cfg: cfg, spool: opts.Log, access: opts.Access, log: opts.Logger, now: opts.Now,
+		cfg: cfg, spool: opts.Log, access: opts.Access, log: opts.Logger, now: opts.Now, own: opts.Own,
 		version:     cmp.Or(opts.Version, "unknown"),
 		banFile:     opts.BanFile,
 		outputLimit: int(cfg.OutputBuffer),

@@ -32,8 +32,8 @@ type session struct {
 	version      byte
 	expiry       uint32 // Session Expiry Interval in seconds
 	cutLogged    int64  // when the log said that it is too far behind, Unix time in nanoseconds
-	offlineSince int64  // Unix time in nanoseconds; after a restart, that of the restart
-	expiresAt    int64  // Unix time in nanoseconds; 0 while connected or never
+	offlineSince int64  // own time in nanoseconds; after a restart, that of the restart
+	expiresAt    int64  // own time in nanoseconds; 0 while connected or never
 
 	subs    subscriptions
 	matcher *index   // of subs, made by a catch-up of a session with many of them

@@ -34,7 +34,7 @@ type group struct {
 	again        map[place]struct{} // after a restart: QoS 2 deliveries that members have, and that were above the position
 	indexed      bool
 	cutLogged    int64 // as that of a session
-	offlineSince int64 // Unix time in nanoseconds, as that of a session
+	offlineSince int64 // own time in nanoseconds, as that of a session
 	durable      bool
 	dirty        bool
 	gone         bool
@@ -110,7 +110,7 @@ func (g *group) refresh() {
 		g.srv.index.addGroup(g)
 	case n == 0 && g.indexed:
 		g.indexed = false
-		g.offlineSince = g.srv.now().UnixNano()
+		g.offlineSince = g.srv.own().UnixNano()
 		g.srv.index.removeGroup(g)
 		for i := range g.feed.next {
 			g.feed.leave(i, g.positionLocked(i))

@@ -70,6 +70,6 @@ func (g *group) restore(value []byte, base positions) error {
 		}
 	}
 	g.durable = true
-	g.offlineSince = g.srv.now().UnixNano()
+	g.offlineSince = g.srv.own().UnixNano()
 	return d.err
 }

@@ -18,7 +18,7 @@ type will struct {
 	expiry uint32        // Message Expiry Interval, counted from the moment of publishing
 	delay  uint32        // seconds
 	has    bool          // expiry is set
-	due    int64         // Unix time in nanoseconds at which it is published; 0 while the client is connected
+	due    int64         // own time in nanoseconds at which it is published; 0 while the client is connected
 }
 
 func newWill(w *wire.Will, c *conn, now time.Time) *will {
@@ -107,7 +107,7 @@ func (s *session) willGoneLocked(ends bool) {
 	if s.expiry != expiryNever {
 		wait = min(wait, s.expiry)
 	}
-	w.due = s.srv.now().UnixNano() + int64(wait)*second
+	w.due = s.srv.own().UnixNano() + int64(wait)*second
 	s.srv.writer.put(stateEntry{changes: []spool.Change{w.change(s.id)}})
 }
 

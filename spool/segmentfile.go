@@ -57,7 +57,7 @@ func (s *Spool) segmentOptions(st *stream, seq uint64) segment.Options {
 	return segment.Options{
 		Stream: st.name, Sequence: seq, Codec: s.codec, Keys: s.keys,
 		MaxSize: 2*int64(s.cfg.Segment.MaxSize) + 2*segment.MaxBody + 16<<20,
-		Now:     s.ownNow, Pool: s.pool,
+		Now:     s.OwnNow, Pool: s.pool,
 	}
 }
 

@@ -307,8 +307,9 @@ func (s *Spool) OnGroup(fn func()) {
 // have their ExpiresAt moved with it, so that what is left of their time stays the same.
 func (s *Spool) Now() time.Time { return time.Unix(0, s.clock.wall()) }
 
-// ownNow is the spool's own time, for the files.
-func (s *Spool) ownNow() time.Time { return time.Unix(0, s.clock.now()) }
+// OwnNow is the spool's own time: it never steps and never goes back, not over restarts either. Ages and ends that outlive the process are
+// counted in it.
+func (s *Spool) OwnNow() time.Time { return time.Unix(0, s.clock.now()) }
 
 // StreamInfo names a stream.
 type StreamInfo struct {
