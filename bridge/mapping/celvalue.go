@@ -13,20 +13,32 @@ import (
 	"github.com/forebay-gateway/forebay/spool"
 )
 
-// The values of a condition that CEL does not know itself: objects and arrays of the payload and user properties, looked up
-// where they are. What is seldom asked of them (conversion, concatenation, iteration) is asked of a copy in CEL's own types.
+// The values of a condition that CEL does not know itself: objects and arrays of the payload, user properties and topic levels,
+// looked up where they are. What is seldom asked of them (conversion, concatenation) is asked of a copy in CEL's own types.
+//
+// CEL counts a look-up as one step, however large the value is that is searched. These count what they walk over, too: a
+// payload is the device's, and must not make an innocent expression run for minutes.
 type (
 	celObject jsonNode
 	celArray  jsonNode
-	celUser   spool.Properties
+
+	// celUser are the user properties, and celLevels the levels of the topic name, of the record in hand. They are part of the
+	// scratch.
+	celUser struct {
+		p    *spool.Properties
+		work *work
+	}
+	celLevels struct {
+		topic string
+		work  *work
+	}
 )
 
 var (
 	_ traits.Mapper = (*celObject)(nil)
 	_ traits.Lister = (*celArray)(nil)
 	_ traits.Mapper = (*celUser)(nil)
-
-	noProperties spool.Properties
+	_ traits.Lister = (*celLevels)(nil)
 )
 
 // cel is the value as a condition sees it. A number is a double, as CEL has it for JSON; a whole one that a double cannot
@@ -38,10 +50,13 @@ func (n *jsonNode) cel() ref.Val {
 	case jsonArray:
 		return (*celArray)(n)
 	case jsonString:
+		// CEL's own functions count the characters of it, now and then at no cost.
+		n.doc.work.spend(len(n.raw()) / bytesAStep)
 		return types.String(n.str())
 	case jsonBool:
 		return types.Bool(n.raw()[0] == 't')
 	case jsonNumber:
+		n.doc.work.spend(len(n.raw()) / bytesAStep)
 		return celNumber(view(n.raw()))
 	}
 	return types.NullValue
@@ -69,6 +84,7 @@ func (o *celObject) Find(key ref.Val) (ref.Val, bool) {
 	if !ok {
 		return nil, false
 	}
+	o.doc.work.spend(int(o.count))
 	n := o.node().member(string(name))
 	if n == nil {
 		return nil, false
@@ -95,6 +111,7 @@ func (o *celObject) Size() ref.Val { return types.Int(o.count) }
 
 func (o *celObject) own() traits.Mapper {
 	n := o.node()
+	n.doc.work.spend(int(n.count) * copyStep)
 	m := make(map[ref.Val]ref.Val, n.count)
 	for i := n.i + 1; i < n.after; i = n.doc.nodes[i].after {
 		m[types.String(n.doc.nodes[i].memberName())] = n.doc.nodes[i].cel()
@@ -105,9 +122,20 @@ func (o *celObject) own() traits.Mapper {
 func (o *celObject) Iterator() traits.Iterator                   { return o.own().Iterator() }
 func (o *celObject) ConvertToNative(t reflect.Type) (any, error) { return o.own().ConvertToNative(t) }
 func (o *celObject) ConvertToType(t ref.Type) ref.Val            { return o.own().ConvertToType(t) }
-func (o *celObject) Equal(other ref.Val) ref.Val                 { return o.own().Equal(other) }
+func (o *celObject) Equal(other ref.Val) ref.Val                 { return o.own().Equal(copied(other)) }
 func (o *celObject) Type() ref.Type                              { return types.MapType }
 func (o *celObject) Value() any                                  { return o.own().Value() }
+
+// copied is the other side of a comparison: a map is asked for every name of this one.
+func copied(v ref.Val) ref.Val {
+	switch v := v.(type) {
+	case *celObject:
+		return v.own()
+	case *celArray:
+		return v.own()
+	}
+	return v
+}
 
 func (a *celArray) node() *jsonNode { return (*jsonNode)(a) }
 
@@ -117,6 +145,7 @@ func (a *celArray) Get(index ref.Val) ref.Val {
 	if err != nil {
 		return types.WrapErr(err)
 	}
+	a.doc.work.spend(min(max(i, 0), int(a.count)) / valuesAStep)
 	if n := a.node().at(i); n != nil {
 		return n.cel()
 	}
@@ -128,6 +157,7 @@ func (a *celArray) Size() ref.Val { return types.Int(a.count) }
 
 func (a *celArray) own() traits.Lister {
 	n := a.node()
+	n.doc.work.spend(int(n.count) * copyStep)
 	list := make([]ref.Val, 0, n.count)
 	for i := n.i + 1; i < n.after; i = n.doc.nodes[i].after {
 		list = append(list, n.doc.nodes[i].cel())
@@ -135,12 +165,54 @@ func (a *celArray) own() traits.Lister {
 	return types.NewRefValList(types.DefaultTypeAdapter, list)
 }
 
+// Contains implements traits.Container.
+func (a *celArray) Contains(v ref.Val) ref.Val {
+	for it := a.iterator(); it.more(); {
+		if types.Equal(v, it.next()) == types.True {
+			return types.True
+		}
+	}
+	return types.False
+}
+
+// Iterator implements traits.Iterable, without a copy: lists are walked over more than anything else.
+func (a *celArray) Iterator() traits.Iterator { return &celIterator{arrayIterator: a.iterator()} }
+
+func (a *celArray) iterator() arrayIterator { return arrayIterator{array: a.node(), at: a.i + 1} }
+
+// arrayIterator walks over the values of an array.
+type arrayIterator struct {
+	array *jsonNode
+	at    uint32
+}
+
+func (it *arrayIterator) more() bool { return it.at < it.array.after }
+
+func (it *arrayIterator) next() ref.Val {
+	it.array.doc.work.spend(1)
+	n := &it.array.doc.nodes[it.at]
+	it.at = n.after
+	return n.cel()
+}
+
+// celIterator is an arrayIterator as CEL wants it. Nobody asks it what it is.
+type celIterator struct {
+	ref.Val
+	arrayIterator
+}
+
+var _ traits.Iterator = (*celIterator)(nil)
+
+// HasNext implements traits.Iterator.
+func (it *celIterator) HasNext() ref.Val { return types.Bool(it.more()) }
+
+// Next implements traits.Iterator.
+func (it *celIterator) Next() ref.Val { return it.next() }
+
 func (a *celArray) Add(other ref.Val) ref.Val                   { return a.own().Add(other) }
-func (a *celArray) Contains(v ref.Val) ref.Val                  { return a.own().Contains(v) }
-func (a *celArray) Iterator() traits.Iterator                   { return a.own().Iterator() }
 func (a *celArray) ConvertToNative(t reflect.Type) (any, error) { return a.own().ConvertToNative(t) }
 func (a *celArray) ConvertToType(t ref.Type) ref.Val            { return a.own().ConvertToType(t) }
-func (a *celArray) Equal(other ref.Val) ref.Val                 { return a.own().Equal(other) }
+func (a *celArray) Equal(other ref.Val) ref.Val                 { return a.own().Equal(copied(other)) }
 func (a *celArray) Type() ref.Type                              { return types.ListType }
 func (a *celArray) Value() any                                  { return a.own().Value() }
 
@@ -150,9 +222,11 @@ func (u *celUser) Find(key ref.Val) (ref.Val, bool) {
 	if !ok {
 		return nil, false
 	}
-	for i := range u.User {
-		if u.User[i].Name == string(name) {
-			return types.String(u.User[i].Value), true
+	u.work.spend(len(u.p.User))
+	for i := range u.p.User {
+		if u.p.User[i].Name == string(name) {
+			u.work.spend(len(u.p.User[i].Value) / bytesAStep)
+			return types.String(u.p.User[i].Value), true
 		}
 	}
 	return nil, false
@@ -176,8 +250,9 @@ func (u *celUser) Contains(key ref.Val) ref.Val {
 func (u *celUser) Size() ref.Val { return u.own().Size() }
 
 func (u *celUser) own() traits.Mapper {
-	m := make(map[string]string, len(u.User))
-	for _, p := range u.User {
+	u.work.spend(len(u.p.User) * copyStep)
+	m := make(map[string]string, len(u.p.User))
+	for _, p := range u.p.User {
 		if _, ok := m[p.Name]; !ok {
 			m[p.Name] = p.Value
 		}
@@ -192,22 +267,13 @@ func (u *celUser) Equal(other ref.Val) ref.Val                 { return u.own().
 func (u *celUser) Type() ref.Type                              { return types.MapType }
 func (u *celUser) Value() any                                  { return u.own().Value() }
 
-// celLevels are the levels of an MQTT topic name. It is part of the scratch, for the record in hand.
-type celLevels struct{ topic string }
-
-var _ traits.Lister = (*celLevels)(nil)
-
-func (s *Scratch) levels() *celLevels {
-	s.celLevels.topic = s.rec.Topic
-	return &s.celLevels
-}
-
 // Get implements traits.Indexer.
 func (l *celLevels) Get(index ref.Val) ref.Val {
 	i, err := types.GetOrError(index)
 	if err != nil {
 		return types.WrapErr(err)
 	}
+	l.walk()
 	if i >= 0 {
 		if level, ok := topicLevel(l.topic, i); ok {
 			return types.String(level)
@@ -218,6 +284,7 @@ func (l *celLevels) Get(index ref.Val) ref.Val {
 
 // Size implements traits.Sizer.
 func (l *celLevels) Size() ref.Val {
+	l.walk()
 	n := 1
 	for i := range len(l.topic) {
 		if l.topic[i] == '/' {
@@ -227,7 +294,10 @@ func (l *celLevels) Size() ref.Val {
 	return types.Int(n)
 }
 
+func (l *celLevels) walk() { l.work.spend(len(l.topic) / bytesAStep) }
+
 func (l *celLevels) own() traits.Lister {
+	l.work.spend(len(l.topic) / 2 * copyStep) // at most so many levels
 	return types.NewStringList(types.DefaultTypeAdapter, strings.Split(l.topic, "/"))
 }
 

@@ -104,7 +104,7 @@ func parseCondition(text string, maxJSON int) (*condition, error) {
 	if estimate, err := env.EstimateCost(ast, sizes{uint64(maxJSON)}); err == nil && estimate.Max <= maxCost {
 		c.bounded = true
 	} else {
-		options = append(options, cel.CostLimit(maxCost))
+		options = append(options, cel.CostLimit(maxCost), cel.CostTracking(textCost{}))
 	}
 	if c.program, err = env.Program(ast, options...); err != nil {
 		return nil, err
@@ -114,6 +114,7 @@ func parseCondition(text string, maxJSON int) (*condition, error) {
 
 // holds evaluates the condition for the record in hand.
 func (c *condition) holds(s *Scratch) (bool, error) {
+	s.work = 0
 	out, _, err := c.program.Eval(s)
 	if err != nil {
 		if fault, ok := errors.AsType[*Fault](s.jsonErr); ok && s.m.cfg.OnFault.InvalidJSON != Missing {
@@ -135,7 +136,8 @@ func (s *Scratch) ResolveName(name string) (any, bool) {
 	case "topic":
 		return types.String(rec.Topic), true
 	case "levels":
-		return s.levels(), true
+		s.celLevels = celLevels{rec.Topic, &s.work}
+		return &s.celLevels, true
 	case "client_id":
 		return types.String(rec.ClientID), true
 	case "user_name":
@@ -165,7 +167,7 @@ func (s *Scratch) ResolveName(name string) (any, bool) {
 	}
 	p := rec.Properties
 	if p == nil {
-		p = &noProperties
+		p = new(spool.Properties)
 	}
 	switch name {
 	case "content_type":
@@ -177,7 +179,8 @@ func (s *Scratch) ResolveName(name string) (any, bool) {
 	case "payload_format":
 		return types.Int(p.PayloadFormat), true
 	case "user":
-		return (*celUser)(p), true
+		s.celUser = celUser{p, &s.work}
+		return &s.celUser, true
 	}
 	return nil, false
 }

@@ -205,33 +205,34 @@ func propertyText(f *field, p *spool.Properties) (string, bool, error) {
 
 // json is the value at a path of the payload, nil when there is none.
 func (s *Scratch) json(path []jsonStep) (*jsonNode, error) {
-	if !s.parsed {
-		s.parsed = true
-		s.jsonErr = s.parseJSON()
+	if !s.isJSON() && s.m.cfg.OnFault.InvalidJSON != Missing {
+		return nil, s.jsonErr
 	}
-	switch {
-	case s.jsonErr == nil:
-		return s.doc.root().find(path), nil
-	case s.m.cfg.OnFault.InvalidJSON == Missing:
-		return noJSON.root().find(path), nil
-	}
-	return nil, s.jsonErr
+	return s.doc.root().find(path), nil
 }
 
-// noJSON is what a payload that is no JSON is taken for when the policy says so.
-var noJSON = func() *jsonDoc {
-	d := new(jsonDoc)
-	if err := d.parse([]byte("{}")); err != nil {
-		panic("BUG: mapping: " + err.Error())
+// isJSON reports whether the payload is JSON that may be looked into. One that is not is an object without fields.
+func (s *Scratch) isJSON() bool {
+	if !s.parsed {
+		s.parsed = true
+		if s.jsonErr = s.parseJSON(); s.jsonErr != nil {
+			if err := s.doc.parse(noFields); err != nil {
+				panic("BUG: mapping: " + err.Error())
+			}
+		}
 	}
-	return d
-}()
+	return s.jsonErr == nil
+}
+
+var noFields = []byte("{}")
 
 func (s *Scratch) parseJSON() error {
 	if n := len(s.rec.Payload); n > s.m.maxJSON {
 		return &Fault{JSONTooLarge, fmt.Errorf("a payload of %d bytes is not looked into, the most is %d", n, s.m.maxJSON)}
 	}
-	if err := s.doc.parse(s.rec.Payload); err != nil {
+	if err := s.doc.parse(s.rec.Payload); errors.Is(err, errManyValues) {
+		return &Fault{JSONTooLarge, fmt.Errorf("a payload of %w is not looked into", err)}
+	} else if err != nil {
 		return &Fault{InvalidJSON, fmt.Errorf("the payload is not JSON: %w", err)}
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 type jsonDoc struct {
 	text  []byte
 	nodes []jsonNode
+	work  *work // of the condition that asks
 }
 
 // jsonNode is one value. Those inside of an array or object follow it in the table, up to after.
@@ -40,6 +41,7 @@ const (
 
 const (
 	maxDepth     = 128     // of values inside of values
+	maxNodes     = 1 << 20 // of a table, 48 MiB: 16 MiB of JSON can be four million values
 	maxKeptNodes = 1 << 14 // of a table that is kept for the next text, about 600 KiB
 )
 
@@ -50,6 +52,8 @@ type jsonError struct {
 }
 
 func (e *jsonError) Error() string { return fmt.Sprintf("byte %d: %s", e.at, e.what) }
+
+var errManyValues = fmt.Errorf("more than %d values", maxNodes)
 
 // parse makes the table of text. A text that is not JSON as in RFC 8259, in UTF-8, is an error.
 func (d *jsonDoc) parse(text []byte) error {
@@ -91,6 +95,9 @@ func (d *jsonDoc) value(at, depth int, n jsonNode) (int, error) {
 		return at, &jsonError{at, fmt.Sprintf("more than %d values inside of each other", maxDepth)}
 	}
 	i := len(d.nodes)
+	if i >= maxNodes {
+		return at, errManyValues
+	}
 	n.doc, n.i, n.from = d, uint32(i), uint32(at)
 	d.nodes = append(d.nodes, n)
 	end, err := at, error(nil)

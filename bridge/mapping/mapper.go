@@ -58,11 +58,18 @@ type Scratch struct {
 	jsonErr error
 
 	buf       []byte
+	faults    uint32 // of the record in hand, a bit for each reason
+	work      work
 	celLevels celLevels
+	celUser   celUser
 }
 
 // NewScratch makes one. now is the clock of Record.ExpiresAt.
-func (m *Mapper) NewScratch(now func() time.Time) *Scratch { return &Scratch{m: m, now: now} }
+func (m *Mapper) NewScratch(now func() time.Time) *Scratch {
+	s := &Scratch{m: m, now: now}
+	s.doc.work = &s.work
+	return s
+}
 
 func (s *Scratch) begin(rec *spool.Record) {
 	s.rec, s.parsed, s.jsonErr = rec, false, nil
@@ -313,16 +320,19 @@ func (m *Mapper) Decide(s *Scratch, rec *spool.Record, again bool) (d Decision) 
 		m.key.decide(&d, rec)
 		return d
 	}
+	s.faults = 0
 	fault := m.decide(s, rec, &d)
-	if fault != nil {
+	if fault != nil && (d.Action == Send || d.Reason == None) {
 		d.Reason, d.Err, d.Hint = fault.Reason, fault.Err, fault.Reason.hint()
 	}
+	if f, ok := s.jsonErr.(*Fault); ok { // may be that the policy takes it for an object without fields
+		s.faults |= 1 << f.Reason
+	}
 	if !again {
-		if fault != nil {
-			m.counts.faults[fault.Reason].Add(1)
-		}
-		if f, ok := s.jsonErr.(*Fault); ok && fault != f { // the policy takes it for an object without fields
-			m.counts.faults[f.Reason].Add(1)
+		for r := range m.counts.faults {
+			if s.faults&(1<<r) != 0 {
+				m.counts.faults[r].Add(1)
+			}
 		}
 		if d.Action == Leave {
 			m.counts.leftOut[d.Reason].Add(1)
@@ -343,6 +353,7 @@ func (m *Mapper) decide(s *Scratch, rec *spool.Record, d *Decision) (last *Fault
 			panic(fmt.Sprintf("BUG: mapping: %v is no fault", err))
 		}
 		last = fault
+		s.faults |= 1 << fault.Reason
 		switch m.policy(fault.Reason) {
 		case DeadLetter:
 			d.Action = Refuse
@@ -372,7 +383,7 @@ func (m *Mapper) decide(s *Scratch, rec *spool.Record, d *Decision) (last *Fault
 	}
 	if m.sample != 0 && !m.chosen(d, rec) {
 		d.Action, d.Reason = Leave, SampledOut
-		return nil
+		return last
 	}
 	topic := m.topic
 	for i := range m.choices {

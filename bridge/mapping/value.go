@@ -122,15 +122,6 @@ func appendBase64(b, payload []byte) []byte {
 	return append(base64.StdEncoding.AppendEncode(append(b, '"'), payload), '"')
 }
 
-// isJSON reports whether the payload is JSON that may be looked into.
-func (s *Scratch) isJSON() bool {
-	if !s.parsed {
-		s.parsed = true
-		s.jsonErr = s.parseJSON()
-	}
-	return s.jsonErr == nil
-}
-
 // event is a CloudEvent in structured mode. Its data is the payload as JSON if it is that and the device does not call it
 // something else, as text if it is UTF-8 and not called JSON, and base64 otherwise.
 func (m *Mapper) event(s *Scratch, rec *spool.Record, d *Decision, at time.Time, id string) []byte {

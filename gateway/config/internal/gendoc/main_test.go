@@ -57,6 +57,9 @@ func TestFilesInConfigsLoad(t *testing.T) {
 		t.Fatalf("found %q, %v", names, err)
 	}
 	for _, name := range names {
+		if filepath.Base(name) == "alerts.yaml" { // rules of Prometheus, which have a test of their own
+			continue
+		}
 		data, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
