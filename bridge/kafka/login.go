@@ -25,6 +25,7 @@ type login struct {
 	sasl   SASLConfig
 	tokens *tokens
 	now    func() time.Time
+	tell   func(err error) // called once for each secret that is refused
 
 	mu     sync.Mutex
 	err    error  // the refusal; nil while logins succeed
@@ -59,13 +60,20 @@ func (l *login) outcome(err error) {
 		return
 	}
 	l.tokens.forget()
-	with := l.sasl.current()
+	if l.note(err, l.sasl.current()) {
+		l.tell(err)
+	}
+}
+
+// note holds what comes next after a refusal of the secret with. news is false when that is known already.
+func (l *login) note(err error, with string) (news bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	news = l.err == nil || with != l.with
 	now := l.now()
 	l.err = err
 	if now.Before(l.until) && with == l.with {
-		return // several connections that were opened at the same time are one try
+		return news // several connections that were opened at the same time are one try
 	}
 	if with != l.with {
 		l.inARow, l.with = 0, with
@@ -73,6 +81,7 @@ func (l *login) outcome(err error) {
 	pause := min(maxLoginPause, firstLoginPause<<min(l.inARow, 10))
 	l.inARow++
 	l.until = now.Add(pause/2 + rand.N(pause/2+1))
+	return news
 }
 
 // held is not nil while the credentials that were refused should not be tried again.
@@ -116,9 +125,17 @@ func (h loginHook) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.
 	h.l.outcome(err)
 }
 
+// loginRefused says so while the upstream is up, with connections from before: nothing else would tell until those end.
+func (c *Client) loginRefused(err error) {
+	if c.Up() {
+		reason, hint := ConnectionReason(err)
+		c.log.Warn("a new connection cannot log in; those that are open go on", "reason", reason, "err", err, "hint", hint)
+	}
+}
+
 // secure makes dial connect as the configuration says, and the options that every client of the upstream needs.
 func (c *Client) secure() {
-	c.login = &login{sasl: c.cfg.SASL, now: time.Now, tokens: &tokens{cfg: c.cfg.SASL.OAuth, now: time.Now}}
+	c.login = &login{sasl: c.cfg.SASL, now: time.Now, tokens: &tokens{cfg: c.cfg.SASL.OAuth, now: time.Now}, tell: c.loginRefused}
 	if c.cfg.TLS.Enabled {
 		c.tls = &tlsFiles{cfg: c.cfg.TLS, log: c.log}
 		c.dial = c.tls.dialer(c.dial)

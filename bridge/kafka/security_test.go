@@ -132,6 +132,8 @@ func TestRefusedLoginsAreTriedLessAndLessUntilTheSecretChanges(t *testing.T) {
 		}
 		write("old")
 		l := &login{sasl: SASLConfig{Mechanism: Plain, User: "u", PasswordFile: file}, tokens: new(tokens), now: time.Now}
+		told := 0
+		l.tell = func(error) { told++ }
 		tried := 0
 		dial := l.dialer(func(context.Context, string, string) (net.Conn, error) {
 			tried++
@@ -160,6 +162,9 @@ func TestRefusedLoginsAreTriedLessAndLessUntilTheSecretChanges(t *testing.T) {
 		write("new")
 		if n := try(100 * time.Millisecond); n == 0 {
 			t.Error("the new password is not tried at once")
+		}
+		if told != 2 {
+			t.Errorf("told %d times of two passwords that are refused", told)
 		}
 		l.outcome(nil)
 		if err := l.held(); err != nil {
