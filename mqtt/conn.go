@@ -77,6 +77,9 @@ func (srv *Server) newConn(lst *listener, nc net.Conn, cancel context.CancelFunc
 	c := &conn{srv: srv, lst: lst, nc: nc, cancel: cancel}
 	c.out = output{c: nc, on: c, timeout: srv.cfg.WriteTimeout.Std(), shared: &srv.output, raw: rawConn(nc)}
 	c.in.conn = c
+	if ws, ok := nc.(*wsConn); ok {
+		ws.cork.held = c.in.held
+	}
 	c.pacing = lst.newPacing()
 	c.dec = wire.NewDecoder(&c.in, wire.Limits{
 		Connect: uint32(srv.cfg.MaxConnectSize),

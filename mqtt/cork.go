@@ -13,6 +13,7 @@ import (
 type corkConn struct {
 	net.Conn
 	timeout time.Duration // of a write of its own
+	held    func() bool   // see input; set before the connection is read
 
 	mu      sync.Mutex
 	corked  bool
@@ -25,6 +26,15 @@ type corkConn struct {
 // lateMost is what control frames may wait for their turn. A client that pings on and does not read gets no more than these
 // answers, which the protocol allows (RFC 6455, 5.5.3).
 const lateMost = 1 << 10
+
+// Read implements net.Conn. To the WebSocket library an error of a read is the end: a reader that is only held is held here.
+func (c *corkConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if err != nil && n == 0 && c.held != nil && c.held() {
+		n, err = c.Conn.Read(b)
+	}
+	return n, err
+}
 
 // NetConn is the connection below.
 func (c *corkConn) NetConn() net.Conn { return c.Conn }

@@ -29,18 +29,23 @@ func (in *input) Read(b []byte) (int, error) {
 	in.waiting.Store(true)
 	n, err := in.conn.nc.Read(b)
 	in.waiting.Store(false)
-	if err != nil && n == 0 {
-		if p := in.pause.Swap(nil); p != nil {
-			close(p.begun)
-			<-p.over
-			if in.conn.resume() {
-				n, err = in.conn.nc.Read(b)
-			}
-		}
+	if err != nil && n == 0 && in.held() {
+		n, err = in.conn.nc.Read(b)
 	}
 	in.conn.srv.metrics.bytesIn.Add(float64(n))
 	in.n += int64(n)
 	return n, err
+}
+
+// held is called by the reader when a read has failed. If that was to hold it, it waits, and held reports whether to read again.
+func (in *input) held() (again bool) {
+	p := in.pause.Swap(nil)
+	if p == nil {
+		return false
+	}
+	close(p.begun)
+	<-p.over
+	return in.conn.resume()
 }
 
 // resume lets a reader that was held go on; false when its connection is to end.
@@ -50,11 +55,10 @@ func (c *conn) resume() bool {
 	c.extendDeadline()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.cause != nil {
+	if c.cause != nil || c.srv.draining.Load() { // see extendDeadline
 		_ = c.nc.SetReadDeadline(time.Unix(1, 0))
-		return false
 	}
-	return true
+	return c.cause == nil
 }
 
 const (

@@ -2,8 +2,11 @@ package mqtt_test
 
 import (
 	"fmt"
+	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/forebay-gateway/forebay/mqtt"
 	"github.com/forebay-gateway/forebay/mqtt/mqtttest"
 )
 
@@ -83,4 +86,42 @@ func TestSubscriptionBeginsBehindOwnPublishes(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A take-over that is refused leaves the connection that it found as it was, on every kind of listener: that one is held only while
+// the take-over is decided, also in the middle of a packet.
+func TestRefusedTakeOverLeavesTheConnection(t *testing.T) {
+	s := secure(t, func(c *mqtt.Config) {
+		c.MaxSessionsSize, c.TakeOverInterval = 16<<10, 0
+		c.Listeners = append(c.Listeners, mqtt.ListenerConfig{Name: "unix", Type: mqtt.ListenerUnix, Address: filepath.Join(t.TempDir(), "s")})
+	})
+	dial := func(listener string) *mqtttest.Client {
+		switch listener {
+		case "tcp", "unix":
+			return mqtttest.Dial(t, s.srv.Addr(listener))
+		case "ws":
+			return mqtttest.DialWebSocket(t, s.srv.Addr("ws"), "/mqtt")
+		}
+		return s.dial(listener, s.config())
+	}
+	for _, listener := range []string{"tcp", "unix", "ws", "tls", "wss"} {
+		t.Run(listener, func(t *testing.T) {
+			old := dial(listener)
+			old.Connect(mqtttest.Connect{ID: listener, Properties: forAnHour})
+			for range 3 {
+				old.Send(`3005 0001`) // the begin of a QoS 0 publish
+				other := dial("tcp")
+				other.SendConnect(mqtttest.Connect{
+					ID: listener, Will: &mqtttest.Publish{Topic: "w", Payload: strings.Repeat("x", 20<<10)}, Properties: forAnHour,
+				})
+				other.ExpectConnack(0x97)
+				old.Send(`74 0061`)
+				old.Ping()
+			}
+			next := dial(listener)
+			next.Connect(mqtttest.Connect{ID: listener, Resume: true, Properties: forAnHour})
+			old.ExpectDisconnect(0x8E)
+			next.Ping()
+		})
+	}
 }
