@@ -2,6 +2,7 @@ package mqtt
 
 import (
 	"context"
+	"time"
 
 	"github.com/forebay-gateway/forebay/mqtt/wire"
 	"github.com/forebay-gateway/forebay/spool"
@@ -9,7 +10,7 @@ import (
 
 // attach gives c the session of its client ID and sends CONNACK. What the session promises is durable before it.
 func (srv *Server) attach(ctx context.Context, c *conn, p *wire.Connect, ack *wire.Connack) error {
-	srv.lastWords(ctx, p.ClientID) // who leaves is not taken over
+	srv.lastWords(ctx, p.ClientID, time.Now()) // who leaves is not taken over
 	if err := srv.takeOver(ctx, c, p.ClientID); err != nil {
 		return err
 	}

@@ -74,8 +74,8 @@ const (
 
 // lastWords waits until the connection of a client ID has dealt with what its client had sent before the next one came: a client
 // that says DISCONNECT and connects again at once has said it. A connection that is silent costs nothing.
-func (srv *Server) lastWords(ctx context.Context, id string) {
-	for begin := time.Now(); ; {
+func (srv *Server) lastWords(ctx context.Context, id string, begin time.Time) {
+	for {
 		c := srv.connectionOf(id)
 		if c == nil || !c.hasInput() || time.Since(begin) > c.patience() {
 			return
@@ -90,7 +90,8 @@ func (srv *Server) lastWords(ctx context.Context, id string) {
 
 // silence is lastWords to the last byte: the reader of the other connection is held, until goOn, behind all that it had got.
 func (srv *Server) silence(ctx context.Context, id string) (goOn func()) {
-	srv.lastWords(ctx, id)
+	begin := time.Now()
+	srv.lastWords(ctx, id, begin)
 	c := srv.connectionOf(id)
 	if c == nil {
 		return func() {}
@@ -98,7 +99,7 @@ func (srv *Server) silence(ctx context.Context, id string) (goOn func()) {
 	p := &pause{begun: make(chan struct{}), over: make(chan struct{})}
 	c.in.pause.Store(p)
 	_ = c.nc.SetReadDeadline(time.Unix(1, 0)) // the read that waits, or the next one, fails
-	timer := time.NewTimer(c.patience())
+	timer := time.NewTimer(max(lastWordsTime, c.patience()-time.Since(begin)))
 	defer timer.Stop()
 	select {
 	case <-p.begun:
