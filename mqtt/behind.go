@@ -153,7 +153,7 @@ func (s *session) limitBehind(l *behindLimit) bool {
 	}
 	end := s.srv.cfg.WhenBehind == behindEndSession
 	s.srv.metrics.overBehind(over, !end)
-	if now := s.srv.now().UnixNano(); end || now-s.cutLogged >= behindLog {
+	if now := s.srv.own().UnixNano(); end || now-s.cutLogged >= behindLog {
 		s.cutLogged = now
 		s.srv.log.Warn("session is too far behind", "client", s.id, "action", s.srv.cfg.WhenBehind, "connected", s.conn != nil,
 			"too_old", over[0], "too_many", over[1], "too_large", over[2],
@@ -205,7 +205,7 @@ func (g *group) limitBehind(l *behindLimit) {
 		return
 	}
 	g.srv.metrics.overBehind(over, true)
-	if now := g.srv.now().UnixNano(); now-g.cutLogged >= behindLog {
+	if now := g.srv.own().UnixNano(); now-g.cutLogged >= behindLog {
 		g.cutLogged = now
 		g.srv.log.Warn("share group is too far behind", "filter", g.filter, "too_old", over[0], "too_many", over[1], "too_large", over[2])
 	}

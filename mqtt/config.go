@@ -151,7 +151,7 @@ type Config struct {
 	// Time after which another take-over passes at once, and the longest that one waits. 0 does not slow down any.
 	TakeOverInterval unit.Duration `yaml:"take_over_interval"`
 
-	// Subscriptions of one client; 0 is no limit.
+	// Subscriptions of one client; 0 is no limit. A packet may name as many filters, 1000 at least, without a limit 65,536.
 	MaxSubscriptions int `yaml:"max_subscriptions"`
 
 	// Topics with a retained message; 0 is no limit.

@@ -30,6 +30,16 @@ const (
 // again. 1 MiB holds 262,000, which cost 500 bytes each.
 const leastFilters = 1000
 
+// mostFilters is how many it may have when max_subscriptions is no limit: they cost 32 MiB until it is answered.
+const mostFilters = 1 << 16
+
+func (c Config) filtersOfPacket() int {
+	if c.MaxSubscriptions == 0 {
+		return mostFilters
+	}
+	return max(leastFilters, c.MaxSubscriptions)
+}
+
 // conn is one network connection. Its reader goroutine runs serve; everything else is done by others on what stands here.
 type conn struct {
 	srv    *Server
@@ -84,7 +94,7 @@ func (srv *Server) newConn(lst *listener, nc net.Conn, cancel context.CancelFunc
 	c.dec = wire.NewDecoder(&c.in, wire.Limits{
 		Connect: uint32(srv.cfg.MaxConnectSize),
 		Packet:  uint32(srv.cfg.MaxPacketSize),
-		Filters: uint32(max(leastFilters, srv.cfg.MaxSubscriptions)),
+		Filters: uint32(srv.cfg.filtersOfPacket()),
 	})
 	return c
 }

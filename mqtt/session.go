@@ -31,7 +31,7 @@ type session struct {
 	epoch        uint64 // when it began: tells it from other sessions of its client
 	version      byte
 	expiry       uint32 // Session Expiry Interval in seconds
-	cutLogged    int64  // when the log said that it is too far behind, Unix time in nanoseconds
+	cutLogged    int64  // when the log said that it is too far behind, own time in nanoseconds
 	offlineSince int64  // own time in nanoseconds; after a restart, that of the restart
 	expiresAt    int64  // own time in nanoseconds; 0 while connected or never
 

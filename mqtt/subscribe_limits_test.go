@@ -1,7 +1,9 @@
 package mqtt
 
 import (
+	"bytes"
 	"encoding/binary"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -38,6 +40,35 @@ func TestPacketsWithTooManyFiltersAreRefused(t *testing.T) {
 	}
 	f(packets.Subscribe<<4|2, true)
 	f(packets.Unsubscribe<<4|2, false)
+}
+
+// Without max_subscriptions a client may subscribe to thousands at once, and give them up again.
+func TestThousandsOfFiltersInOnePacket(t *testing.T) {
+	srv, _ := faulty(t, func(cfg *Config, _ *Options) { cfg.MaxSubscriptions, cfg.MaxPacketSize = 0, 4<<20 })
+	const n = 5000
+	subscribe, unsubscribe := []byte{0, 1, 0}, []byte{0, 2, 0}
+	for i := range n {
+		filter := fmt.Sprintf("\x00\x05%05d", i)
+		subscribe = append(append(subscribe, filter...), 1)
+		unsubscribe = append(unsubscribe, filter...)
+	}
+	c := join(t, srv, mqtttest.Connect{ID: "c", Properties: hour})
+	answer := func(head byte, body []byte, want byte) {
+		t.Helper()
+		sendBody(c, head, body)
+		pk := c.Next()
+		if len(pk.ReasonCodes) != n || bytes.Count(pk.ReasonCodes, []byte{want}) != n {
+			t.Errorf("%d reason codes, %d of them 0x%02X; want %d", len(pk.ReasonCodes), bytes.Count(pk.ReasonCodes, []byte{want}), want, n)
+		}
+	}
+	answer(packets.Subscribe<<4|2, subscribe, 1)
+	c.Publish(mqtttest.Publish{Topic: "04999", QoS: 1, Payload: "x"})
+	c.Receive(mqtttest.Publish{Topic: "04999", QoS: 1, Payload: "x"})
+	answer(packets.Unsubscribe<<4|2, unsubscribe, 0)
+	answer(packets.Unsubscribe<<4|2, unsubscribe, reasonNoSubscription)
+
+	sendBody(c, packets.Subscribe<<4|2, filters(mostFilters+1, true))
+	c.ExpectDisconnect(packets.ErrQuotaExceeded.Code)
 }
 
 // What a client subscribes to while the log is slow is bounded by one packet: the next one is not looked at.
