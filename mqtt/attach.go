@@ -87,7 +87,7 @@ func (srv *Server) openSession(c *conn, p *wire.Connect) (s *session, present bo
 		}
 	}
 	if s == nil {
-		s = &session{srv: srv, id: p.ClientID, epoch: uint64(srv.now().UnixNano())}
+		s = &session{srv: srv, id: p.ClientID, epoch: uint64(srv.now().UnixNano()), pace: srv.paces.take(p.ClientID)}
 		srv.sessions[s.id] = s
 		srv.sessionBytes.Add(s.sizeLocked()) // nobody else knows of it yet
 		srv.metrics.sessions.Inc()

@@ -72,6 +72,9 @@ func (m *meter) take(now int64, n int) time.Duration {
 // rested reports whether half of the burst is there again.
 func (m *meter) rested(now int64) bool { return m == nil || m.due.Load() <= now-m.burst/2 }
 
+// whole reports whether all of the burst is there.
+func (m *meter) whole(now int64) bool { return m == nil || m.due.Load() <= now-m.burst }
+
 // pace is what one client, one listener or all of them together may send.
 type pace struct {
 	limit    string // key of the configuration
@@ -88,7 +91,9 @@ func newPace(limit string, cfg RateConfig, burst time.Duration) *pace {
 	return p
 }
 
-// pacing is what a connection may send. It belongs to its reader, but for own, which goes with the session: otherwise whoever
+func (p *pace) whole(now int64) bool { return p.messages.whole(now) && p.bytes.whole(now) }
+
+// pacing is what a connection may send. It belongs to its reader, but for own, which goes with the client ID: otherwise whoever
 // connects again would begin with a new burst.
 type pacing struct {
 	own    *pace // nil without

@@ -144,20 +144,31 @@ func TestWhoStaysAboveTheRateIsRefused(t *testing.T) {
 	}
 }
 
-// A take-over brings no new burst.
+// No way of connecting again brings a new burst.
 func TestRateGoesWithTheClient(t *testing.T) {
-	g := limited(t, func(c *mqtt.Config) {
-		c.RateBurst = unit.Duration(time.Second)
-		c.ClientRate.Messages = 100
-	})
-	began := time.Now()
-	for range 3 {
-		c := g.connect(t, mqtttest.Connect{ID: "c", Resume: true, Properties: "11 00 00 00 ff"})
-		flood(c, 70, "x")
+	f := func(how string, next mqtttest.Connect, leave bool) {
+		t.Helper()
+		g := limited(t, func(c *mqtt.Config) {
+			c.RateBurst = unit.Duration(time.Second)
+			c.ClientRate.Messages = 100
+		})
+		began := time.Now()
+		for range 3 {
+			c := g.connect(t, next)
+			flood(c, 70, "x")
+			if leave {
+				c.Disconnect()
+				eventually(t, how+": the session is over", func() bool { return g.srv.Stats().Sessions == 0 })
+			}
+		}
+		if took := time.Since(began); took < 800*time.Millisecond {
+			t.Errorf("%s: 210 messages over three connections, 100 at once and 100 a second, took %v", how, took)
+		}
 	}
-	if took := time.Since(began); took < 800*time.Millisecond {
-		t.Errorf("210 messages over three connections, 100 at once and 100 a second, took %v", took)
-	}
+	f("a session is resumed", mqtttest.Connect{ID: "c", Resume: true, Properties: "11 00 00 00 ff"}, false)
+	f("a session is replaced", mqtttest.Connect{ID: "c", Properties: "11 00 00 00 ff"}, false)
+	f("a session ends with its connection, which is taken over", mqtttest.Connect{ID: "c"}, false)
+	f("a session has ended", mqtttest.Connect{ID: "c"}, true)
 }
 
 // What waits for its turn can be ended, and a keep-alive is not missed by who is kept waiting.

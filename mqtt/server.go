@@ -55,6 +55,7 @@ type Server struct {
 	opened      atomic.Int64    // of them
 
 	pace       *pace  // of all clients together; nil without
+	paces      paces  // of clients without a session
 	rate       *meter // of new connections; nil without
 	turnedAway atomic.Int64
 

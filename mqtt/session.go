@@ -230,6 +230,7 @@ func (s *session) drainLocked() {
 func (s *session) endLocked() {
 	s.ended = true
 	s.conn = nil
+	s.srv.paces.put(s.id, s.pace)
 	s.srv.timers.remove(s)
 	s.clearWaitingLocked()
 	s.held.reset()
