@@ -292,7 +292,9 @@ func (a *Auth) decided(r *Request, id *Identity, err error) (*Identity, error) {
 		} else if !id.ExpiresAt.IsZero() && !a.now().Before(id.ExpiresAt) {
 			err = ErrBadCredentials
 		} else {
-			a.throttle.succeeded(r.Remote, r.User)
+			if id.User == r.User { // a name that was only claimed is not that of its owner: he would open it to guessing
+				a.throttle.succeeded(r.Remote, r.User)
+			}
 			if !a.Permissions(Subject{ClientID: r.ClientID, Listener: r.Listener, Identity: id}).Connect() {
 				err = ErrNotAuthorized
 			}

@@ -283,6 +283,64 @@ func TestWatchReadsChangedFiles(t *testing.T) {
 	})
 }
 
+// What somebody is writing is not read: half of a list of users would end the connections of the others.
+func TestWatchWaitsForTheWriter(t *testing.T) {
+	file := writeFile(t, "acl", "allow publish topic=a")
+	synctest.Test(t, func(t *testing.T) {
+		c := quick("anonymous")
+		c.ACL.File = file
+		a := open(t, c, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			a.Watch(ctx, func() {})
+		}()
+		text := "allow publish topic=b\n"
+		for range 200 { // two intervals
+			text += "# more to come\n"
+			writeFile(t, file, text)
+			time.Sleep(c.ReloadInterval.Std() / 100)
+			synctest.Wait()
+			if !a.Permissions(Subject{}).Publish("a", 0, false) {
+				t.Fatal("read while it is written")
+			}
+		}
+		time.Sleep(2 * c.ReloadInterval.Std())
+		synctest.Wait()
+		if !a.Permissions(Subject{}).Publish("b", 0, false) {
+			t.Error("not read afterwards")
+		}
+		cancel()
+		<-done
+	})
+}
+
+// What could not be read, for lack of a descriptor or of permission, is looked at again; what has a fault is not until it changes.
+func TestUnreadFileIsLookedAtAgain(t *testing.T) {
+	name := writeFile(t, "acl", "allow publish topic=a")
+	s, err := newSource(name, ParseACL)
+	if err != nil || s.changed() {
+		t.Fatal(err)
+	}
+	writeFile(t, name, "nonsense")
+	if err := s.reload(); err == nil || s.changed() {
+		t.Errorf("a fault: %v, changed %v", err, s.changed())
+	}
+	if err := os.Remove(name); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.reload(); err == nil || s.changed() {
+		t.Errorf("gone: %v, changed %v", err, s.changed())
+	}
+	if err := os.Mkdir(name, 0o700); err != nil { // opens and cannot be read
+		t.Fatal(err)
+	}
+	if err := s.reload(); err == nil || !s.changed() {
+		t.Errorf("unread: %v, changed %v", err, s.changed())
+	}
+}
+
 func TestConfigFaultsNameTheKey(t *testing.T) {
 	f := func(want string, change func(*Config), listeners ...ListenerConfig) {
 		t.Helper()

@@ -46,13 +46,13 @@ func (a *autoBan) failed(from netip.Addr, now time.Time) (b Ban, ok bool) {
 			return b, false
 		}
 	}
-	f := a.counts.update(source, now, func(f failures) failures {
+	a.counts.update(source, now, func(f failures) failures {
 		if f.since.IsZero() || now.Sub(f.since) >= a.cfg.Within.Std() {
 			f = failures{since: now}
 		}
 		f.n++
-		if f.n == a.cfg.Failures {
-			ok = true
+		if f.n >= a.cfg.Failures {
+			ok, f = true, failures{} // counted anew when the ban is over, which may be before the window is
 		}
 		return f
 	})
@@ -61,6 +61,6 @@ func (a *autoBan) failed(from netip.Addr, now time.Time) (b Ban, ok bool) {
 	}
 	return Ban{
 		Address: source, Until: now.Add(a.cfg.For.Std()), Automatic: true,
-		Reason: fmt.Sprintf("%d failures within %v", f.n, a.cfg.Within),
+		Reason: fmt.Sprintf("%d failures within %v", a.cfg.Failures, a.cfg.Within),
 	}, true
 }

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Ban keeps out whom all of its conditions match; an empty condition is none.
@@ -25,8 +26,16 @@ func (b Ban) Validate() error {
 	if b.Client == "" && b.User == "" && !b.Address.IsValid() {
 		return errors.New("want client=, user= or address=: this bans everybody")
 	}
-	if strings.ContainsAny(b.Client+b.User+b.Reason, "\n\r\x00") {
+	text := b.Client + b.User + b.Reason
+	switch {
+	case strings.ContainsAny(text, "\n\r\x00"):
 		return errors.New("a line break or NUL in a value")
+	case !utf8.ValidString(b.Client) || !utf8.ValidString(b.User) || !utf8.ValidString(b.Reason):
+		return errors.New("a value is not text")
+	case len(text) > maxLine/4: // the line has more: keys, and what is escaped
+		return fmt.Errorf("values are longer than %d bytes", maxLine/4)
+	case !b.Until.IsZero() && (b.Until.UTC().Year() < 1 || b.Until.UTC().Year() > 9999):
+		return errors.New("until: the year is not one that can be written; a ban without until is for ever")
 	}
 	return nil
 }
@@ -122,7 +131,12 @@ func (b *Ban) key(key, value string) (err error) {
 // ParseAddress reads an address or a CIDR.
 func ParseAddress(s string) (netip.Prefix, error) {
 	if p, err := netip.ParsePrefix(s); err == nil {
-		return p.Masked(), nil
+		switch {
+		case !p.Addr().Is4In6():
+			return p.Masked(), nil
+		case p.Bits() >= 96: // an IPv4 network in another spelling: clients never have that one
+			return netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96).Masked(), nil
+		}
 	}
 	a, err := netip.ParseAddr(s)
 	if err != nil || a.Zone() != "" {

@@ -125,6 +125,16 @@ func TestAutomaticBans(t *testing.T) {
 	clk.add(10 * time.Minute)
 	try("ann", "192.0.2.1", nil)
 
+	// Once the ban is over, it is all counted anew, though the window that the first failures were in is not over.
+	a.autoBan.cfg.Within, a.autoBan.cfg.For = unit.Duration(time.Hour), unit.Duration(time.Minute)
+	for range 3 {
+		for range 3 {
+			try("bob", "203.0.113.1", ErrBadCredentials)
+		}
+		try("ann", "203.0.113.1", ErrBanned)
+		clk.add(time.Minute)
+	}
+
 	for i := range 3 { // an IPv6 /64 is one address
 		try("bob", fmt.Sprintf("2001:db8::%d", i+1), ErrBadCredentials)
 	}
@@ -150,4 +160,85 @@ func TestBansInMemoryAreBounded(t *testing.T) {
 	if n := len(b.list()); n != maxBansInMemory || b.banned("c0", "", netip.Addr{}) || !b.banned("new", "", netip.Addr{}) {
 		t.Errorf("%d bans", n)
 	}
+}
+
+// No ban is written that cannot be read: the file would be of no use for those that follow, and for the next start.
+func TestBanFileStaysReadable(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "bans")
+	start := func() *Auth {
+		t.Helper()
+		a, err := New(DefaultConfig(), Options{Listeners: map[string]ListenerConfig{"tcp": {}}, BanFile: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(a.Close)
+		return a
+	}
+	a := start()
+	far, err := time.Parse(time.RFC3339, "9999-12-31T23:59:59-23:59")
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("\"", maxLine)
+	for _, b := range []Ban{
+		{Client: "\xff"},
+		{User: "\xff"},
+		{Client: "c", Reason: "\xff"},
+		{Client: "c", Reason: "a\nuser=\"*\""},
+		{Client: "c\r"},
+		{User: "u\x00"},
+		{Client: "c", Until: far},
+		{Client: long},
+		{Client: "c", Reason: long},
+	} {
+		if err := a.Ban(b); err == nil {
+			t.Errorf("%.40q is taken", b)
+		}
+	}
+	odd := []Ban{
+		{Client: `a "b" \`, User: `#`, Reason: "tab\tand \x1b[31m"},
+		{Client: strings.Repeat(`"`, maxLine/4)},
+		{User: "x=y until=1", Until: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)},
+		{Client: "gone", Until: time.Unix(0, 0)},
+	}
+	for _, b := range odd {
+		if err := a.Ban(b); err != nil {
+			t.Errorf("%.40q: %v", b, err)
+		}
+	}
+	list := start().Bans()
+	if len(list) != 3 {
+		t.Fatalf("%.200q", list)
+	}
+	for i, b := range list {
+		if !b.same(odd[i]) || b.Reason != odd[i].Reason || !b.Until.Equal(odd[i].Until) {
+			t.Errorf("%.80q, want %.80q", b, odd[i])
+		}
+	}
+}
+
+// Clients have the short spelling of an IPv4 address, so a ban has to as well.
+func TestParseAddressKnowsBothSpellings(t *testing.T) {
+	f := func(text, want string) {
+		t.Helper()
+		got := ""
+		if p, err := ParseAddress(text); err == nil {
+			got = p.String()
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+	f("192.0.2.1", "192.0.2.1/32")
+	f("::ffff:192.0.2.1", "192.0.2.1/32")
+	f("192.0.2.1/24", "192.0.2.0/24")
+	f("::ffff:192.0.2.1/120", "192.0.2.0/24")
+	f("::ffff:0:0/96", "0.0.0.0/0")
+	f("::ffff:192.0.2.1/64", "") // a part of the IPv6 addresses, and no IPv4 one
+	f("2001:db8::1/64", "2001:db8::/64")
+	f("fe80::1%eth0", "")
+	f("fe80::1%eth0/64", "")
+	f("192.0.2.1/33", "")
+	f("192.0.2.1/-1", "")
+	f("", "")
 }

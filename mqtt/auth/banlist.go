@@ -169,7 +169,11 @@ func (b *bans) rewriteLocked(change func(lines []string) []string) error {
 	if text := strings.TrimSuffix(string(data), "\n"); text != "" {
 		lines = strings.Split(text, "\n")
 	}
-	if err := replaceFile(name, []byte(strings.Join(append(change(lines), ""), "\n")), dir); err != nil {
+	data = []byte(strings.Join(append(change(lines), ""), "\n"))
+	if _, err := ParseBans(name, data); err != nil { // a file that cannot be read again would keep the gateway from starting
+		return err
+	}
+	if err := replaceFile(name, data, dir); err != nil {
 		return err
 	}
 	return b.file.reload()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -64,6 +65,9 @@ func (s *source[T]) reload() error {
 	s.seen = look(s.name)
 	data, err := readFile(s.name)
 	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			s.seen = "" // no file descriptor, no permission: the file will look no different when that is over
+		}
 		return err
 	}
 	v, err := s.parse(s.name, data)

@@ -177,6 +177,9 @@ func parseAnswer(data []byte) (*hookAnswer, error) {
 	if err := dec.Decode(&a); err != nil {
 		return nil, fmt.Errorf("answer is not JSON as wanted: %w", err)
 	}
+	if _, err := dec.Token(); err != io.EOF {
+		return nil, errors.New("answer: something follows the JSON object")
+	}
 	if !slices.Contains([]string{"allow", "deny", "next"}, a.Result) {
 		return nil, fmt.Errorf("answer: result %q is not allow, deny or next", a.Result)
 	}

@@ -187,3 +187,29 @@ func TestHookCacheIsBounded(t *testing.T) {
 		t.Errorf("%d cached, asked %d times", h.cache.len(), calls.Load())
 	}
 }
+
+// Only one whole answer is an answer.
+func TestHookAnswersAreExact(t *testing.T) {
+	f := func(text string, ok bool) {
+		t.Helper()
+		if _, err := parseAnswer([]byte(text)); (err == nil) != ok {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	f(`{"result":"allow"}`, true)
+	f(" {\"result\":\"allow\"}\r\n", true)
+	f(`{"result":"allow"}{"result":"deny"}`, false)
+	f(`{"result":"allow"} <html>`, false)
+	f(`{"result":"allow"}]`, false)
+	f(`{"result":"allow"`, false)
+	f(`{"result":"ALLOW"}`, false)
+	f(`{"result":true}`, false)
+	f(`["allow"]`, false)
+	f(`null`, false)
+	f(`"allow"`, false)
+	f(``, false)
+	f(`{"result":"allow","user":"a\u0000b"}`, false)
+	f(`{"result":"allow","expires_at":-1}`, false)
+	f(`{"result":"allow","publish":["$share/a/b"]}`, false)
+	f(`{"result":"allow","publish":["a+"]}`, false)
+}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
@@ -79,7 +80,7 @@ func (t *tokens) accept(r *Request, std jwt.Claims, all map[string]json.RawMessa
 	}
 	claims := flatten(all)
 	user := claims[t.cfg.UserClaim]
-	if len(user) != 1 || user[0] == "" {
+	if len(user) != 1 || user[0] == "" || strings.ContainsRune(user[0], 0) {
 		return nil, errNext
 	}
 	if t.cfg.CheckUserName && r.User != user[0] {

@@ -3,6 +3,7 @@ package auth
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/forebay-gateway/forebay/mqtt/audit"
@@ -83,6 +84,7 @@ func (a *Auth) Watch(ctx context.Context, changed func()) {
 	}
 	tick := time.NewTicker(a.cfg.ReloadInterval.Std())
 	defer tick.Stop()
+	told := map[string]string{} // what the log has said of a file that cannot be used
 	for {
 		select {
 		case <-ctx.Done():
@@ -90,18 +92,47 @@ func (a *Auth) Watch(ctx context.Context, changed func()) {
 		case <-tick.C:
 		}
 		before := a.Generation()
-		for _, f := range list {
-			if !f.changed() {
-				continue
-			}
+		for _, f := range a.settled(ctx, list) {
 			if err := a.reloadOne(f); err != nil {
-				a.log.Error("changed file is not used, the old content stays in force", "file", f.name, "err", err)
+				if told[f.name] != err.Error() {
+					told[f.name] = err.Error()
+					a.log.Error("changed file is not used, the old content stays in force", "file", f.name, "err", err)
+				}
 				continue
 			}
+			delete(told, f.name)
 			a.log.Info("file read again", "file", f.name)
 		}
 		if a.Generation() != before {
 			changed()
 		}
 	}
+}
+
+// settleTime is how long a changed file has to look the same before it is read.
+const settleTime = 200 * time.Millisecond
+
+// settled returns the files that have changed and that nobody is writing: half of a list of users is a list without the others, whose
+// connections would be ended.
+func (a *Auth) settled(ctx context.Context, list []file) []file {
+	looks := map[string]string{}
+	for _, f := range list {
+		if f.changed() {
+			looks[f.name] = look(f.name)
+		}
+	}
+	if len(looks) == 0 {
+		return nil
+	}
+	t := time.NewTimer(min(settleTime, a.cfg.ReloadInterval.Std()/2))
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(list), func(f file) bool {
+		first, changed := looks[f.name]
+		return !changed || look(f.name) != first || !f.changed()
+	})
 }

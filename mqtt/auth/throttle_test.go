@@ -94,3 +94,28 @@ func TestThrottleTablesAreBounded(t *testing.T) {
 		t.Errorf("%d, %d, %d", th.sources.len(), th.users.len(), th.good.len())
 	}
 }
+
+// Who comes in with credentials of his own, under the name of another, does not open that one to guessing.
+func TestThrottleRemembersNoClaimedName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := throttled(t)
+		r := request("c", "ann", "")
+		for range 3 {
+			a.throttle.failed(r.Remote, "ann")
+		}
+		if _, err := a.decided(r, &Identity{Method: MethodCertificate, User: "mallory"}, nil); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		if err := a.throttle.admit(t.Context(), r.Remote, "ann"); err != nil || time.Since(start) == 0 {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+		if _, err := a.decided(r, &Identity{Method: MethodCertificate, User: "ann"}, nil); err != nil {
+			t.Fatal(err)
+		}
+		start = time.Now()
+		if err := a.throttle.admit(t.Context(), r.Remote, "ann"); err != nil || time.Since(start) != 0 {
+			t.Errorf("known here: %v after %v", err, time.Since(start))
+		}
+	})
+}
