@@ -1,6 +1,7 @@
 package mqtt_test
 
 import (
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -260,6 +261,31 @@ func TestWebSocket(t *testing.T) {
 	status("/mqtt", http.StatusSwitchingProtocols, "Sec-WebSocket-Protocol: mqttv3.1, mqtt")
 	status("/other", http.StatusNotFound, "Sec-WebSocket-Protocol: mqtt")
 	status("/mqtt", http.StatusForbidden, "Sec-WebSocket-Protocol: mqtt", "Origin: https://evil.example")
+	// A page whose host name is made to lead to this machine is of the same host, and is not let in all the same.
+	_, port, _ := net.SplitHostPort(s.ws.String())
+	page := func(host string, want int) {
+		t.Helper()
+		nc, err := net.Dial("tcp", s.ws.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		_, answer, err := mqtttest.UpgradeOver(nc, host, "/mqtt", "Sec-WebSocket-Protocol: mqtt", "Origin: http://"+host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if answer.StatusCode != want {
+			t.Errorf("a page of %q: %s, want %d", host, answer.Status, want)
+		}
+	}
+	page("evil.example:"+port, http.StatusForbidden)
+	page("localhost.evil.example:"+port, http.StatusForbidden)
+	page("", http.StatusForbidden)
+	page("localhost:"+port, http.StatusSwitchingProtocols)
+	page("LOCALHOST:"+port, http.StatusSwitchingProtocols)
+	page("127.0.0.1:"+port, http.StatusSwitchingProtocols)
+	page("[::1]:"+port, http.StatusSwitchingProtocols)
+
 	status("/mqtt", http.StatusBadRequest) // MQTT 5, 6.0.0-3
 	status("/mqtt", http.StatusBadRequest, "Sec-WebSocket-Protocol: chat")
 }

@@ -32,8 +32,8 @@ type ListenerConfig struct {
 	// Path of the WebSocket. Only for types websocket and wss.
 	Path string `yaml:"path"`
 
-	// Origins that a browser may come from, such as https://example.com; "*" is any. Empty: the host of the request only.
-	// Clients that are no browsers send none and are not asked. Only for types websocket and wss.
+	// Origins that a browser may come from, such as https://example.com; "*" is any. Empty: the host of the request only, and
+	// on a loopback address without TLS only localhost and addresses: a proxy before it needs the origins of its pages here. Clients that are no browsers send none and are not asked. Only for types websocket and wss.
 	Origins []string `yaml:"origins"`
 
 	// Certificate, and what clients have to show. Only for types tls and wss.

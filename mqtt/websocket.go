@@ -83,9 +83,21 @@ func (l *listener) checkOrigin(r *http.Request) bool {
 	}
 	if len(l.cfg.Origins) == 0 {
 		u, err := url.Parse(origin)
-		return err == nil && strings.EqualFold(u.Host, r.Host)
+		return err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host) && l.isNameHere(u.Hostname())
 	}
 	return slices.ContainsFunc(l.cfg.Origins, func(o string) bool { return o == "*" || strings.EqualFold(o, origin) })
+}
+
+// isNameHere reports whether a browser may know the listener by a name. A listener on a loopback address is there for what runs on this
+// machine; the page of a stranger runs here too, and reaches it as one of the same host when the name of its own host is made to
+// lead here (DNS rebinding). With TLS the certificate would not fit that name, and a page has no PROXY header.
+func (l *listener) isNameHere(name string) bool {
+	a, ok := l.ln.Addr().(*net.TCPAddr)
+	if !ok || !a.IP.IsLoopback() || l.tls != nil || l.proxy != nil {
+		return true
+	}
+	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	return net.ParseIP(name) != nil || name == "localhost" || strings.HasSuffix(name, ".localhost")
 }
 
 // wsConn makes a WebSocket a stream of bytes.

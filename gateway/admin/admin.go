@@ -68,7 +68,7 @@ func New(cfg Config, opts Options) *Server {
 		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	}
 	s.http = &http.Server{
-		Handler:           mux,
+		Handler:           cfg.guard(mux),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      30 * time.Second, // a slow scraper, not a dead one

@@ -92,7 +92,7 @@ func TestProfilesOnlyWhenAskedFor(t *testing.T) {
 		s := New(cfg, Options{})
 		for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap"} {
 			w := httptest.NewRecorder()
-			s.http.Handler.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+			s.http.Handler.ServeHTTP(w, httptest.NewRequest("GET", "http://localhost"+path, nil))
 			if w.Code != want {
 				t.Errorf("profiling %v: %s: %d, want %d", cfg.Profiling, path, w.Code, want)
 			}
@@ -148,6 +148,42 @@ func TestOnlyGet(t *testing.T) {
 	}
 	if status, _ := get(t, url+"/nothing"); status != 404 {
 		t.Errorf("unknown path: %d", status)
+	}
+}
+
+// A page whose host name is made to lead to this machine does not read the answers.
+func TestOnlyNamesOfThisMachine(t *testing.T) {
+	f := func(cfg Config, host string, want int) {
+		t.Helper()
+		next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+		r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+		r.Host = host
+		w := httptest.NewRecorder()
+		cfg.guard(next).ServeHTTP(w, r)
+		if w.Code != want {
+			t.Errorf("%q, allow_remote %v: %d, want %d", host, cfg.AllowRemote, w.Code, want)
+		}
+	}
+	for _, host := range []string{"127.0.0.1:9600", "localhost:9600", "LocalHost.", "gw.localhost:9600", "[::1]:9600", "[::1]", "192.0.2.1", ""} {
+		f(Config{}, host, http.StatusOK)
+	}
+	for _, host := range []string{"evil.example:9600", "evil.example", "localhost.evil.example:9600", "notlocalhost", "127.0.0.1.evil.example"} {
+		f(Config{}, host, http.StatusMisdirectedRequest)
+		f(Config{AllowRemote: true}, host, http.StatusOK)
+	}
+	url := serve(t, Options{Health: func() Health { return Health{} }})
+	r, err := http.NewRequest(http.MethodGet, url+"/healthz", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Host = "evil.example"
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer.Body.Close()
+	if answer.StatusCode != http.StatusMisdirectedRequest {
+		t.Errorf("served: %s", answer.Status)
 	}
 }
 

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"strconv"
+	"strings"
 )
 
 // Config is what an operator sets.
@@ -12,8 +14,8 @@ type Config struct {
 	// Address of the admin listener: health, readiness and metrics over HTTP. Port 0 takes a free one, which is logged.
 	Address string `yaml:"address"`
 
-	// Allow an address that other machines reach. There is no authentication on the admin listener yet: what guards it
-	// is a firewall or the network of a container.
+	// Allow an address that other machines reach, and requests for any host name. Health, metrics and profiles are without
+	// authentication: what guards them is a firewall or the network of a container.
 	AllowRemote bool `yaml:"allow_remote"`
 
 	// Serve the profiles of Go's pprof below /debug/pprof/, at most 25 s each: what to send with a report of slowness.
@@ -34,7 +36,7 @@ func (c Config) Validate() error {
 		errs = append(errs, fmt.Errorf("address: %q is not a port: want 0 to 65535", port))
 	}
 	if !loopback(host) && !c.AllowRemote {
-		errs = append(errs, fmt.Errorf("address: other machines reach %s, and the admin listener has no authentication: "+
+		errs = append(errs, fmt.Errorf("address: other machines reach %s, and health and metrics have no authentication: "+
 			"want a loopback address, or allow_remote: true behind a firewall", c.Address))
 	}
 	return errors.Join(errs...)
@@ -44,4 +46,24 @@ func (c Config) Validate() error {
 func loopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// guard refuses requests for a host of another name. The page of a stranger in a browser on this machine reaches a loopback address under
+// the name of its own host when that is made to lead here (DNS rebinding), and could then read the answers.
+func (c Config) guard(next http.Handler) http.Handler {
+	if c.AllowRemote {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host := r.Host
+		if h, _, err := net.SplitHostPort(host); err == nil {
+			host = h
+		}
+		host = strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
+		if host == "" || net.ParseIP(host) != nil || host == "localhost" || strings.HasSuffix(host, ".localhost") {
+			next.ServeHTTP(w, r)
+			return
+		}
+		http.Error(w, "the admin listener is not known by this name: ask for localhost or an address, or set admin.allow_remote", http.StatusMisdirectedRequest)
+	})
 }
