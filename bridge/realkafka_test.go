@@ -22,8 +22,13 @@ type realRig struct {
 
 func newRealRig(t *testing.T, c *kafkatest.Cluster, route RouteConfig) *realRig {
 	t.Helper()
+	return newRealRigOf(t, kafka.Config{Name: "main", Brokers: c.Brokers()}, route)
+}
+
+func newRealRigOf(t *testing.T, upstream kafka.Config, route RouteConfig) *realRig {
+	t.Helper()
 	r := &realRig{rig: &rig{t: t, log: newMemLog(map[string]int{"default": 2, "dead": 1}), next: make(map[string]int)}}
-	r.brokers = c.Brokers()
+	r.brokers = upstream.Brokers
 	cl, err := kgo.NewClient(kgo.SeedBrokers(r.brokers...), kgo.MetadataMinAge(100*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
@@ -32,7 +37,7 @@ func newRealRig(t *testing.T, c *kafkatest.Cluster, route RouteConfig) *realRig 
 	r.admin = kadm.NewClient(cl)
 	route.Name = "all"
 	cfg := Config{
-		Upstreams: []kafka.Config{{Name: "main", Brokers: r.brokers}}, Routes: []RouteConfig{route}, DeadLetterStream: "dead",
+		Upstreams: []kafka.Config{upstream}, Routes: []RouteConfig{route}, DeadLetterStream: "dead",
 	}
 	b, err := New(cfg, Options{Log: r.log, GatewayID: "gw1", Logger: r.logger()})
 	if err != nil {

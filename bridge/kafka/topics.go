@@ -3,28 +3,14 @@ package kafka
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
-
-// Create says how a topic that does not exist is made.
-type Create struct {
-	// Number of partitions.
-	Partitions int32 `yaml:"partitions"`
-
-	// Replicas of each partition; 0 is the cluster's default.
-	Replication int16 `yaml:"replication"`
-
-	// Topic configuration, such as retention.ms, one key=value each.
-	Configs []string `yaml:"configs"`
-}
 
 // Topic is a Kafka topic that lanes send to.
 type Topic struct {
@@ -345,58 +331,6 @@ func (c *Client) unresolved(name string, v Verdict) {
 	if !told && v.Class != Retry {
 		c.log.Warn("topic cannot be used; its records wait in the spool", "topic", name, "reason", v.Reason, "err", v.Err, "hint", v.Hint)
 	}
-}
-
-// missing makes the topic, or says how it is made.
-func (c *Client) missing(ctx context.Context, admin *kadm.Client, name string) {
-	c.mu.Lock()
-	t, ok := c.topics[name]
-	if !ok {
-		c.mu.Unlock()
-		return
-	}
-	create := t.create
-	if since := time.Since(t.madeAt); since < spreadTime { // the broker that we asked does not know it yet
-		t.stale, t.notBefore = true, time.Now().Add(50*time.Millisecond+since/4)
-		c.mu.Unlock()
-		return
-	}
-	c.mu.Unlock()
-	if create == nil {
-		c.unresolved(name, Verdict{
-			Class: Fault, Reason: "topic_missing", Err: kerr.UnknownTopicOrPartition,
-			Hint: fmt.Sprintf("kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions 6, or set create_topics on the route",
-				c.cfg.BrokerList()[0], name),
-		})
-		return
-	}
-	configs := make(map[string]*string, len(create.Configs))
-	for _, kv := range create.Configs {
-		k, v, _ := strings.Cut(kv, "=")
-		configs[k] = &v
-	}
-	replication := create.Replication
-	if replication == 0 {
-		replication = -1 // the broker's default
-	}
-	_, err := admin.CreateTopic(ctx, create.Partitions, replication, configs, name)
-	there := errors.Is(err, kerr.TopicAlreadyExists)
-	if err != nil && !there {
-		v := Classify(err)
-		if v.Class != Retry {
-			v.Class, v.Reason = Fault, "topic_create"
-			v.Hint = "make the topic by hand, or change create_topics of the route"
-		}
-		c.unresolved(name, v)
-		return
-	}
-	if !there {
-		c.log.Info("topic made", "topic", name, "partitions", create.Partitions)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	t.madeAt = time.Now()
-	t.stale, t.notBefore = true, t.madeAt.Add(50*time.Millisecond)
 }
 
 // readConfigs reads the limits of topics. Without the right to do so Kafka's defaults stand.
