@@ -11,7 +11,7 @@ SOAK    ?= 1h
 STORM   ?= -storm 5000 -storm-broken 80 -storm-timed
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test race lint fuzz crash test-kafka test-stores test-clients bench bench-mqtt bench-bridge bench-kafka storm soak generate clean
+.PHONY: help build demo test race lint fuzz crash test-kafka test-s3 test-stores test-clients bench bench-mqtt bench-bridge bench-kafka storm soak generate clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,7 +43,11 @@ crash: ## kill -9, full disk and power cut rounds, long form
 test-kafka: ## tests against a real Apache Kafka (needs Java 17 and Maven; fetches 45 MB once)
 	$(GO) test -count=1 -timeout 30m -run 'Kafka' ./bridge/kafkatest/... ./bridge/... ./loadtest/...
 
-test-stores: ## tests against servers of S3, Azure Blob and Google Cloud Storage (needs Node.js, Python; fetches 300 MB once)
+test-s3: ## tests against a server of S3 (builds it once, one minute)
+	./.ci/stores $(STORES) s3
+	FOREBAY_STORE_SERVERS=$(STORES) $(GO) test -count=1 -timeout 10m -run 'StoresS3' ./tiering/...
+
+test-stores: ## tests against servers of S3, Azure Blob and Google Cloud Storage (needs Node.js, Python; fetches 300 MB once, four minutes)
 	./.ci/stores $(STORES)
 	FOREBAY_STORE_SERVERS=$(STORES) FOREBAY_PYTHON=$(STORES)/python/bin/python $(GO) test -count=1 -timeout 10m -run 'Stores' ./tiering/...
 

@@ -39,7 +39,7 @@ const (
 
 // Parquet writes records as a Parquet file.
 type Parquet struct {
-	w      *parquet.Writer
+	w      *parquet.GenericWriter[any]
 	typ    reflect.Type // row, and the fields' columns
 	fields []Field
 	rows   int
@@ -69,7 +69,7 @@ func NewParquet(w io.Writer, stream string, fields []Field) (*Parquet, error) {
 	}
 	p := &Parquet{typ: reflect.StructOf(columns), fields: fields}
 	schema := parquet.SchemaOf(reflect.New(p.typ).Interface())
-	p.w = parquet.NewWriter(w, schema, parquet.Compression(&zstd.Codec{}), parquet.CreatedBy("forebay", "", ""),
+	p.w = parquet.NewGenericWriter[any](w, schema, parquet.Compression(&zstd.Codec{}), parquet.CreatedBy("forebay", "", ""),
 		parquet.KeyValueMetadata("forebay.stream", stream))
 	return p, nil
 }
@@ -92,7 +92,7 @@ func (p *Parquet) Write(partition int, r *spool.Record) error {
 			}
 		}
 	}
-	if err := p.w.Write(v.Interface()); err != nil {
+	if _, err := p.w.Write([]any{v.Interface()}); err != nil {
 		return fmt.Errorf("export: %w", err)
 	}
 	p.total++

@@ -112,7 +112,8 @@ func openGCS(ctx context.Context, u *url.URL, credentials []byte) (*blob.Bucket,
 	const scope = "https://www.googleapis.com/auth/devstorage.read_write"
 	var found *google.Credentials
 	if credentials != nil {
-		found, err = google.CredentialsFromJSON(ctx, credentials, scope) //nolint:staticcheck // the operator's own file, of any of its kinds
+		//lint:ignore SA1019 it is the operator's own file, of any of its kinds
+		found, err = google.CredentialsFromJSON(ctx, credentials, scope)
 	} else {
 		found, err = google.FindDefaultCredentials(ctx, scope)
 	}
