@@ -30,6 +30,9 @@ var (
 	// ErrUnsupported means that a newer version has made it.
 	ErrUnsupported = errors.New("made in a newer format than this version reads")
 
+	// ErrOther means that the store has the backups of another gateway.
+	ErrOther = errors.New("the backups there are those of another gateway: give each its own prefix")
+
 	// ErrNotEmpty means that there is something where the spool shall be restored.
 	ErrNotEmpty = errors.New("there is something already")
 )
@@ -85,6 +88,9 @@ func Create(ctx context.Context, s *spool.Spool, st store.Store, o Options) (*In
 		return nil, fmt.Errorf("backup: %w", err)
 	}
 	defer os.RemoveAll(scratch)
+	if err := owned(ctx, st, o.Gateway); err != nil {
+		return nil, fmt.Errorf("backup into %s: %w", st, err)
+	}
 	snap, err := s.Snapshot(ctx, filepath.Join(scratch, "meta.db"))
 	if err != nil {
 		return nil, fmt.Errorf("backup: %w", err)
@@ -95,6 +101,20 @@ func Create(ctx context.Context, s *spool.Spool, st store.Store, o Options) (*In
 		return nil, fmt.Errorf("backup into %s: %w", st, err)
 	}
 	return c.info, nil
+}
+
+// owned wants no backups there but those of the same gateway: "latest" and Prune do not tell them apart.
+func owned(ctx context.Context, st store.Store, gateway string) error {
+	last, err := Read(ctx, st, "latest")
+	switch {
+	case errors.Is(err, ErrNone), errors.Is(err, ErrDamaged): // a damaged one must not keep a good one from being made
+		return nil
+	case err != nil:
+		return err
+	case last.Gateway != gateway:
+		return fmt.Errorf("%w: %s is that of %q", ErrOther, last.ID, last.Gateway)
+	}
+	return nil
 }
 
 type creator struct {
@@ -177,25 +197,63 @@ func (c *creator) file(ctx context.Context, key string, r io.ReaderAt, size int6
 	return f, f.read(ctx, c.st, io.Discard)
 }
 
-// read copies an object to w and checks it.
+const (
+	readTries = 6 // of one place in an object, without a byte in between: about half a minute
+	readPause = 500 * time.Millisecond
+)
+
+// read copies an object to w and checks it. Where the connection is lost it goes on from there.
 func (f *File) read(ctx context.Context, st store.Store, w io.Writer) error {
-	r, err := st.Get(ctx, f.Key, 0, -1)
-	if errors.Is(err, store.ErrNotExist) {
-		return fmt.Errorf("%w: %w", ErrDamaged, err)
-	}
-	if err != nil {
-		return err
-	}
-	defer r.Close()
 	sum := sha256.New()
-	n, err := io.Copy(io.MultiWriter(w, sum), r)
-	if err != nil {
-		return err
+	out := &receiver{w: io.MultiWriter(w, sum)}
+	for tries := 0; ; {
+		n, err := f.readFrom(ctx, st, out)
+		if err == nil {
+			break
+		}
+		if n > 0 {
+			tries = 0
+		}
+		tries++
+		switch {
+		case errors.Is(err, store.ErrNotExist):
+			return fmt.Errorf("%w: %w", ErrDamaged, err)
+		case out.err != nil, ctx.Err() != nil, tries >= readTries, errors.Is(err, store.ErrDenied), errors.Is(err, store.ErrNoBucket), errors.Is(err, store.ErrVanished):
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(readPause << (tries - 1)):
+		}
 	}
-	if got := hex.EncodeToString(sum.Sum(nil)); n != f.Bytes || got != f.SHA256 {
-		return fmt.Errorf("%w: %s has %d bytes with SHA-256 %s, want %d with %s", ErrDamaged, f.Key, n, got, f.Bytes, f.SHA256)
+	if got := hex.EncodeToString(sum.Sum(nil)); out.n != f.Bytes || got != f.SHA256 {
+		return fmt.Errorf("%w: %s has %d bytes with SHA-256 %s, want %d with %s", ErrDamaged, f.Key, out.n, got, f.Bytes, f.SHA256)
 	}
 	return nil
+}
+
+// readFrom copies what out does not have yet.
+func (f *File) readFrom(ctx context.Context, st store.Store, out *receiver) (int64, error) {
+	r, err := st.Get(ctx, f.Key, out.n, -1)
+	if err != nil {
+		return 0, err
+	}
+	defer r.Close()
+	return io.Copy(out, r)
+}
+
+// receiver counts, and keeps the error of the writer apart from those of the store.
+type receiver struct {
+	w   io.Writer
+	n   int64
+	err error
+}
+
+func (r *receiver) Write(p []byte) (int, error) {
+	n, err := r.w.Write(p)
+	r.n, r.err = r.n+int64(n), err
+	return n, err
 }
 
 type ctxReader struct {

@@ -14,6 +14,7 @@ import (
 	"github.com/forebay-gateway/forebay/spool"
 	"github.com/forebay-gateway/forebay/spool/spooltest"
 	"github.com/forebay-gateway/forebay/tiering/store"
+	"github.com/forebay-gateway/forebay/tiering/store/storetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -131,6 +132,9 @@ func TestBackupUnderLoadHasAllThatWasAcknowledgedBefore(t *testing.T) {
 	}
 	stop()
 	<-ended
+	if _, err := Create(t.Context(), s, st, Options{Gateway: "edge-2", Scratch: t.TempDir()}); !errors.Is(err, ErrOther) {
+		t.Errorf("a backup among those of another gateway: %v", err)
+	}
 	removed, err := Prune(t.Context(), st, 1)
 	if err != nil || len(removed) != 2 {
 		t.Fatalf("removed %v: %v", removed, err)
@@ -187,8 +191,16 @@ func TestRestoreRefusesWhatIsDamaged(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := Restore(t.Context(), st, info, cfg, nil); err != nil {
+	unfinished := cfg.Dir + ".restoring-1" // of a restore that was killed
+	if err := os.MkdirAll(filepath.Join(unfinished, "seg"), 0o750); err != nil {
 		t.Fatal(err)
+	}
+	// Every read breaks off: it goes on where it was.
+	faulty := storetest.NewFaulty(st)
+	cuts := 0
+	faulty.Cut(func(_ string, offset, _ int64) (int64, bool) { cuts++; return 3000, offset < 9000 })
+	if err := Restore(t.Context(), faulty, info, cfg, nil); err != nil || cuts < 4 {
+		t.Fatalf("%d reads: %v", cuts, err)
 	}
 	if err := Restore(t.Context(), st, info, cfg, nil); !errors.Is(err, ErrNotEmpty) {
 		t.Errorf("over a spool: %v", err)

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/forebay-gateway/forebay/spool"
 	"github.com/forebay-gateway/forebay/tiering/store"
@@ -22,6 +23,9 @@ func Restore(ctx context.Context, st store.Store, info *Info, cfg spool.Config, 
 		return fmt.Errorf("restore into %s: %w", dir, err)
 	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o750); err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	if err := removeUnfinished(dir); err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
 	tmp, err := os.MkdirTemp(filepath.Dir(dir), filepath.Base(dir)+".restoring-*")
@@ -43,6 +47,22 @@ func Restore(ctx context.Context, st store.Store, info *Info, cfg spool.Config, 
 		return fmt.Errorf("restore: %w", err)
 	}
 	return syncDir(filepath.Dir(dir))
+}
+
+// removeUnfinished removes what a restore that was killed has left: it may be as large as the spool.
+func removeUnfinished(dir string) error {
+	entries, err := os.ReadDir(filepath.Dir(dir))
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.IsDir() && strings.HasPrefix(e.Name(), filepath.Base(dir)+".restoring-") {
+			if err := os.RemoveAll(filepath.Join(filepath.Dir(dir), e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func restore(ctx context.Context, st store.Store, info *Info, dir string, progress func(done, total int64)) error {
