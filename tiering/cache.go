@@ -100,7 +100,7 @@ func (c *Cache) get(ctx context.Context, s store.Store, seg *manifest.Segment) (
 			return e.archive, sync.OnceFunc(func() { c.done(e) }), nil
 		}
 		c.done(e)
-		if first || !errors.Is(e.err, context.Canceled) { // the one who fetched gave up, we have not
+		if first || !errors.Is(e.err, context.Canceled) && !errors.Is(e.err, context.DeadlineExceeded) { // the one who fetched gave up, we have not
 			return nil, nil, e.err
 		}
 	}
@@ -227,7 +227,7 @@ func Fetch(ctx context.Context, s store.Store, seg *manifest.Segment, w io.Write
 			return got, full.err
 		case errors.Is(err, store.ErrNotExist):
 			return got, fmt.Errorf("segment %d of %s: %w: %w", seg.Sequence, seg.Stream, ErrDamaged, err)
-		case errors.Is(err, store.ErrDenied), errors.Is(err, store.ErrNoBucket):
+		case errors.Is(err, store.ErrDenied), errors.Is(err, store.ErrNoBucket), errors.Is(err, store.ErrVanished):
 			return got, err
 		}
 		if o, serr := s.Stat(ctx, manifest.PartKey(seg.Stream, seg.Sequence, part)); serr == nil && o.Size < min(seg.PartSize, seg.Bytes-int64(part)*seg.PartSize) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/forebay-gateway/forebay/spool"
 	"github.com/forebay-gateway/forebay/tiering/manifest"
@@ -16,6 +15,18 @@ type Cold struct {
 	Store store.Store
 	Cache *Cache
 	Clock spool.Clock // of the spool that wrote it; nil takes its own time for the wall clock
+
+	Known func(stream string) *manifest.Manifest // the latest that there is, of who writes it; nil reads it from the store
+}
+
+// latest is a stream's manifest as it is now.
+func (c *Cold) latest(ctx context.Context, stream string) (*manifest.Manifest, error) {
+	if c.Known != nil {
+		if m := c.Known(stream); m != nil {
+			return m, nil
+		}
+	}
+	return c.Manifest(ctx, stream)
 }
 
 func (c *Cold) clock() spool.Clock {
@@ -70,7 +81,7 @@ func (c *Cold) Dump(ctx context.Context, m *manifest.Manifest, local spool.Inspe
 			partitions = max(partitions, p.Partition+1)
 		}
 	}
-	d := &coldDump{c: c, m: m, q: q, fn: fn, began: time.Now()}
+	d := &coldDump{c: c, m: m, q: q, fn: fn}
 	for p := range partitions {
 		if q.Partition >= 0 && p != q.Partition || q.At != nil && p < q.At.Partition {
 			continue
@@ -80,7 +91,7 @@ func (c *Cold) Dump(ctx context.Context, m *manifest.Manifest, local spool.Inspe
 			from = q.At.Offset
 		}
 		start, has := starts[p]
-		at, enough, err := d.partition(ctx, p, from, start, has)
+		at, enough, err := d.partition(ctx, p, from, start, has, false)
 		if err != nil {
 			return nil, err
 		}
@@ -90,12 +101,7 @@ func (c *Cold) Dump(ctx context.Context, m *manifest.Manifest, local spool.Inspe
 		if !has {
 			continue
 		}
-		lq := d.q
-		lq.Partition, lq.From, lq.At = p, max(from, start), nil
-		if q.Limit > 0 {
-			lq.Limit = q.Limit - d.records
-		}
-		next, err := local.Dump(ctx, lq, d.give)
+		next, err := d.local(ctx, local, p, max(from, start))
 		if next != nil || err != nil {
 			return next, err
 		}
@@ -131,7 +137,6 @@ type coldDump struct {
 	q       spool.DumpQuery
 	fn      func(spool.DumpItem) error
 	records int
-	began   time.Time
 }
 
 func (d *coldDump) give(i spool.DumpItem) error {
@@ -141,9 +146,9 @@ func (d *coldDump) give(i spool.DumpItem) error {
 	return d.fn(i)
 }
 
-// partition dumps what the store has below the start of the local log.
-func (d *coldDump) partition(ctx context.Context, p int, at, start spool.Offset, hasLocal bool) (spool.Offset, bool, error) {
-	first := true
+// partition dumps what the store has below the start of the local log. What is missing before all that there is, is told only inside a log.
+func (d *coldDump) partition(ctx context.Context, p int, at, start spool.Offset, hasLocal, inside bool) (spool.Offset, bool, error) {
+	first := !inside
 	for i := range d.m.Segments {
 		seg := &d.m.Segments[i]
 		have, ok := seg.Partition(p)
@@ -181,7 +186,13 @@ func (d *coldDump) partition(ctx context.Context, p int, at, start spool.Offset,
 func (d *coldDump) segment(ctx context.Context, seg *manifest.Segment, p int, at, end spool.Offset) (spool.Offset, bool, error) {
 	a, release, err := d.c.Cache.get(ctx, d.c.Store, seg)
 	if errors.Is(err, ErrDamaged) || spool.IsDamage(err) {
-		return end, false, d.fn(spool.DumpItem{Stream: d.q.Stream, Partition: p, Gap: spool.Gap{From: at, To: end, Reason: spool.GapDamaged}})
+		gap := spool.Gap{From: at, To: end, Reason: spool.GapDamaged}
+		if m, err := d.c.latest(ctx, d.q.Stream); err == nil {
+			if _, still := m.Find(seg.Sequence); !still { // cold retention was faster
+				gap.Reason = spool.GapRetention
+			}
+		}
+		return end, false, d.fn(spool.DumpItem{Stream: d.q.Stream, Partition: p, Gap: gap})
 	}
 	if err != nil {
 		return at, false, err

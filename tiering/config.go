@@ -62,7 +62,7 @@ type StreamConfig struct {
 	// They are uploaded when the spool, or the stream, has this share of its max_size in use, in percent.
 	UploadWatermark int `yaml:"upload_watermark"`
 
-	// How long the local copy of a stored segment stays, counted from its newest record, when nobody needs it any more; 0 leaves that
+	// How long the local copy of a stored segment stays, counted from its sealing, when nobody needs it any more; 0 leaves that
 	// to the spool's own retention and limits.
 	KeepLocal unit.Duration `yaml:"keep_local"`
 
@@ -70,7 +70,7 @@ type StreamConfig struct {
 	// drop (it is removed and counted, readers see a gap not_stored). Retention by age waits in both cases.
 	WhenNotStored WhenNotStored `yaml:"when_not_stored"`
 
-	// How long segments stay in the store, counted from their newest record; 0 is for ever.
+	// How long segments stay in the store, counted from their sealing, by a time that no step of the clock changes; 0 is for ever.
 	Retention unit.Duration `yaml:"retention"`
 
 	// Largest size of the stream in the store; the oldest segments go first. 0 is no limit.

@@ -104,7 +104,7 @@ func (g *growth) of(stream string) float64 {
 }
 
 func (t *Tier) perDay(st *tiered) float64 {
-	now := t.now()
+	now, _ := t.spool.Clock() // what segments are sealed by
 	since := now.Add(-growthDays * 24 * time.Hour)
 	var bytes int64
 	first := now

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"syscall"
 
 	"github.com/forebay-gateway/forebay/spool"
 	"github.com/forebay-gateway/forebay/tiering/manifest"
@@ -16,6 +18,9 @@ var (
 
 	// ErrDamaged means that what the store gives is not what was stored.
 	ErrDamaged = errors.New("damaged in the store")
+
+	// ErrEmptied means that nothing of what was stored is in the store: its disk is not mounted, or somebody has removed all.
+	ErrEmptied = errors.New("the store is empty, although segments were stored in it")
 
 	// ErrClosed means that the tier is closed.
 	ErrClosed = errors.New("closed")
@@ -38,6 +43,8 @@ func reason(err error) (label, hint string) {
 		return "no_bucket", "make the bucket or container, or correct tiering.url"
 	case errors.Is(err, manifest.ErrOwned):
 		return "owned", "set another prefix in tiering.url; if the other gateway is gone for good: forebay tier adopt"
+	case errors.Is(err, ErrEmptied), errors.Is(err, store.ErrVanished):
+		return "vanished", "mount the store's disk, or correct tiering.url; if it was emptied on purpose: forebay tier adopt"
 	case errors.Is(err, ErrConflict):
 		return "conflict", "the log was restored or begun anew: set another prefix in tiering.url"
 	case errors.Is(err, manifest.ErrUnsupported), errors.Is(err, spool.ErrUnsupported):
@@ -48,6 +55,10 @@ func reason(err error) (label, hint string) {
 		return "changed", "" // it was removed or rewritten meanwhile; the next round looks again
 	case errors.Is(err, ErrNoRoom):
 		return "no_room", "free space on the disk of tiering.cache_dir, or lower cache_size"
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return "full", "free space in the store, or lower tiering.streams[].retention and max_size"
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		return "denied", "the gateway's user may not write into the store's directory"
 	case errors.Is(err, context.DeadlineExceeded):
 		return "timeout", "the store is slow or cannot be reached; uploads go on by themselves"
 	}

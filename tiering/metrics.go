@@ -25,7 +25,7 @@ func newMetrics(reg prometheus.Registerer, t *Tier) *metrics {
 			Name: "forebay_tiering_errors_total", Help: "Rounds that the store ended, by reason.",
 		}, []string{"reason"}),
 	}
-	for _, r := range []string{"denied", "no_bucket", "owned", "conflict", "unsupported", "damaged", "changed", "no_room", "timeout", "unreachable"} {
+	for _, r := range []string{"denied", "no_bucket", "owned", "conflict", "unsupported", "damaged", "changed", "no_room", "vanished", "full", "timeout", "unreachable"} {
 		m.errors.WithLabelValues(r)
 	}
 	m.all = []prometheus.Collector{m.sent, m.errors, newCollector(t)}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/forebay-gateway/forebay/spool"
 	"github.com/forebay-gateway/forebay/tiering/manifest"
+	"github.com/forebay-gateway/forebay/tiering/store"
 )
 
 // Reader reads one partition of a stream in the order of offsets, from the store as far as the local log does not reach back, and
@@ -219,6 +220,12 @@ func (r *Reader) fromStore(ctx context.Context, start spool.Offset) (spool.Batch
 	}
 	a, release, err := r.t.cache.get(ctx, r.t.store, seg)
 	if errors.Is(err, ErrDamaged) || spool.IsDamage(err) {
+		if _, still := r.st.m.Load().Find(seg.Sequence); !still { // cold retention was faster: look again
+			return spool.Batch{}, false, nil
+		}
+		if errors.Is(err, store.ErrNotExist) && !r.t.ours.Load() { // nothing is there: a disk that is not mounted, not damage
+			return spool.Batch{}, false, err
+		}
 		r.st.damagedReads.Add(1)
 		r.t.log.Error("stored segment is damaged; its records are a gap for who reads", "stream", r.st.name, "segment", seg.Sequence, "err", err)
 		return speak(p.Next, spool.GapDamaged)
@@ -231,7 +238,14 @@ func (r *Reader) fromStore(ctx context.Context, start spool.Offset) (spool.Batch
 }
 
 // Cold is for dumps of what the tier has stored.
-func (t *Tier) Cold() *Cold { return &Cold{Store: t.store, Cache: t.cache, Clock: t.spool.Clock} }
+func (t *Tier) Cold() *Cold {
+	return &Cold{Store: t.store, Cache: t.cache, Clock: t.spool.Clock, Known: func(stream string) *manifest.Manifest {
+		if st := t.byName[stream]; st != nil {
+			return st.m.Load()
+		}
+		return nil
+	}}
+}
 
 // Dump is spool.Spool.Dump over the store and the spool.
 func (t *Tier) Dump(ctx context.Context, q spool.DumpQuery, fn func(spool.DumpItem) error) (*spool.DumpPosition, error) {

@@ -31,15 +31,18 @@ func TestMain(m *testing.M) {
 
 // rig is a spool with a tier on a directory, and faults in between. The test runs the rounds.
 type rig struct {
-	t      *testing.T
-	dir    string
-	clock  atomic.Int64
-	scfg   spool.Config
-	cfg    Config
-	s      *spool.Spool
-	tier   *Tier
-	faults *storetest.Faulty
-	n      int
+	t       *testing.T
+	dir     string
+	clock   atomic.Int64
+	scfg    spool.Config
+	cfg     Config
+	s       *spool.Spool
+	tier    *Tier
+	faults  *storetest.Faulty
+	n       int
+	asked   chan spool.Keep // what the spool was told when it asked whether a segment may go; nil: nobody listens
+	parquet func(ctx context.Context, a *spool.Archive, path string) error
+	mono    func() time.Duration // of the spool, where the wall clock steps
 }
 
 const stream = "default"
@@ -79,17 +82,29 @@ func (r *rig) open() {
 	}
 	r.faults = storetest.NewFaulty(dir)
 	log := slog.New(slog.NewTextHandler(testWriter{r.t}, nil))
-	r.tier, err = New(r.t.Context(), r.cfg, Options{Dir: filepath.Join(r.dir, "tier"), GatewayID: "edge-1", Keys: keys, Store: r.faults, Logger: log})
+	r.tier, err = New(r.t.Context(), r.cfg, Options{Dir: filepath.Join(r.dir, "tier"), GatewayID: "edge-1", Keys: keys, Store: r.faults, Logger: log, Parquet: r.parquet})
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.s, err = spool.Open(r.scfg, spool.Options{Now: r.now, Keep: r.tier.Keep, Logger: log})
+	r.s, err = spool.Open(r.scfg, spool.Options{Now: r.now, Monotonic: r.mono, Keep: r.keep(r.tier), Logger: log})
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	r.tier.Attach(r.s)
 	tier, s := r.tier, r.s
 	r.t.Cleanup(func() { r.close(tier, s) })
+}
+
+// keep is the tier's, and tells the test of it.
+func (r *rig) keep(tier *Tier) func(spool.SegmentID) spool.Keep {
+	return func(id spool.SegmentID) spool.Keep {
+		k := tier.Keep(id)
+		select {
+		case r.asked <- k: // a nil channel is never ready
+		default:
+		}
+		return k
+	}
 }
 
 type testWriter struct{ t *testing.T }

@@ -48,7 +48,15 @@ func (t *Tier) claim(ctx context.Context) error {
 	if !t.claimed.IsZero() && time.Since(t.claimed) < claimEvery {
 		return nil
 	}
-	if err := manifest.Claim(ctx, t.store, t.owner); err != nil {
+	t.ours.Store(false)
+	err := t.emptied(ctx)
+	if err == nil {
+		err = manifest.Claim(ctx, t.store, t.owner)
+	}
+	if err == nil {
+		err = t.noteStore(ctx)
+	}
+	if err != nil {
 		if errors.Is(err, manifest.ErrOwned) {
 			for _, st := range t.streams {
 				st.loaded = false
@@ -58,6 +66,7 @@ func (t *Tier) claim(ctx context.Context) error {
 		return fmt.Errorf("owner marker: %w", err)
 	}
 	t.claimed = time.Now()
+	t.ours.Store(true)
 	return nil
 }
 
@@ -197,6 +206,7 @@ func (t *Tier) removeLocal(ctx context.Context, st *tiered) error {
 	if st.cfg.KeepLocal == 0 {
 		return nil
 	}
+	own, _ := t.spool.Clock() // no step of the wall clock makes anything old
 	for {
 		list, err := t.spool.Sealed(st.name)
 		if err != nil || len(list) == 0 {
@@ -204,10 +214,14 @@ func (t *Tier) removeLocal(ctx context.Context, st *tiered) error {
 		}
 		se := list[0]
 		seg, stored := st.m.Load().Find(se.Sequence)
-		if !stored || seg.Created.UnixNano() != se.ID().Created || !se.Oldest || !se.Delivered || t.now().Sub(later(se.MaxTime, se.Created)) < st.cfg.KeepLocal.Std() {
+		if !stored || seg.Created.UnixNano() != se.ID().Created || !se.Oldest || !se.Delivered || own.Sub(later(se.SealedAt, se.Created)) < st.cfg.KeepLocal.Std() {
 			return nil
 		}
-		if err := t.present(ctx, seg); err != nil {
+		if err := t.present(ctx, seg); errors.Is(err, ErrDamaged) {
+			if err := t.again(ctx, st, se, err); err != nil {
+				return err
+			}
+		} else if err != nil {
 			return err
 		}
 		gone, err := t.spool.RemoveSealed(ctx, st.name, se.Sequence)
@@ -216,6 +230,19 @@ func (t *Tier) removeLocal(ctx context.Context, st *tiered) error {
 		}
 		st.removedLocal.Add(1)
 	}
+}
+
+// again stores a segment once more whose stored copy is not what it was.
+func (t *Tier) again(ctx context.Context, st *tiered, se spool.Sealed, why error) error {
+	t.log.Warn("segment is stored once more", "stream", st.name, "segment", se.Sequence, "err", why)
+	seg, err := t.uploadOne(ctx, st, se)
+	if err != nil {
+		return err
+	}
+	if have, ok := st.m.Load().Find(se.Sequence); ok {
+		seg.Parquet = have.Parquet
+	}
+	return t.save(ctx, st, st.m.Load().With(*seg))
 }
 
 func later(a, b time.Time) time.Time {
@@ -280,9 +307,10 @@ func (t *Tier) retain(ctx context.Context, st *tiered) error {
 // outdated is how many of the oldest segments have to go.
 func (t *Tier) outdated(st *tiered, m *manifest.Manifest) (n int) {
 	bytes := m.Bytes()
+	own, _ := t.spool.Clock() // a wall clock that is set a year ahead must not empty the store
 	for n < len(m.Segments) {
 		seg := &m.Segments[n]
-		old := st.cfg.Retention > 0 && t.now().Sub(later(seg.MaxTime, seg.Created)) >= st.cfg.Retention.Std()
+		old := st.cfg.Retention > 0 && own.Sub(later(seg.SealedAt, seg.Created)) >= st.cfg.Retention.Std()
 		if !old && (st.cfg.MaxSize == 0 || bytes <= int64(st.cfg.MaxSize)) {
 			break
 		}

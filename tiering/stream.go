@@ -76,8 +76,12 @@ func (t *Tier) writeLocalCopy(ctx context.Context, m *manifest.Manifest) {
 // load reads a stream's manifest from the store, or makes it again from the objects.
 func (t *Tier) load(ctx context.Context, st *tiered) error {
 	m, err := manifest.Load(ctx, t.store, st.name)
-	if err == nil && m.Generation > 0 && m.Instance != t.owner.Instance && !t.adopted {
-		// It is our prefix (Claim), so that it is what was there before it was adopted: from now on it is ours.
+	if err == nil && m.Generation > 0 && m.Instance != t.owner.Instance {
+		// It is what was there before we adopted the prefix, or somebody has adopted it since we have looked.
+		t.claimed = time.Time{}
+		if err := t.claim(ctx); err != nil {
+			return err
+		}
 		t.log.Info("manifest of an earlier owner is taken over", "stream", st.name, "generation", m.Generation)
 	}
 	if errors.Is(err, manifest.ErrLost) || err == nil && m.Generation == 0 && len(t.readKnown(st).Segments) > 0 {
@@ -89,6 +93,51 @@ func (t *Tier) load(ctx context.Context, st *tiered) error {
 	st.m.Store(m)
 	st.loaded, st.swept = true, false
 	t.writeLocalCopy(ctx, m)
+	return nil
+}
+
+// sameStore tells whether the copies of manifests are of the store that is configured now.
+func (t *Tier) sameStore() bool {
+	b, err := os.ReadFile(filepath.Join(t.dir, "store"))
+	return err == nil && string(b) == t.store.String()+"\n"
+}
+
+// noteStore remembers which store the copies of manifests are of. Those of another one are removed first.
+func (t *Tier) noteStore(ctx context.Context) error {
+	if t.sameStore() {
+		return nil
+	}
+	for _, st := range t.streams {
+		if err := t.local.Delete(ctx, st.name+".manifest"); err != nil {
+			return err
+		}
+	}
+	return store.PutBytes(ctx, t.local, "store", []byte(t.store.String()+"\n"), false)
+}
+
+// emptied tells whether the store has nothing at all of what was stored there.
+func (t *Tier) emptied(ctx context.Context) error {
+	if _, err := manifest.ReadOwner(ctx, t.store); !errors.Is(err, store.ErrNotExist) {
+		return err
+	}
+	segments := 0
+	for _, st := range t.streams {
+		known := t.readKnown(st)
+		if len(known.Segments) == 0 {
+			continue
+		}
+		m, err := manifest.Load(ctx, t.store, st.name)
+		if errors.Is(err, manifest.ErrLost) || err == nil && m.Generation > 0 {
+			return nil // no more than the marker is gone
+		}
+		if err != nil {
+			return err
+		}
+		segments += len(known.Segments)
+	}
+	if segments > 0 {
+		return fmt.Errorf("%w: %d", ErrEmptied, segments)
+	}
 	return nil
 }
 
@@ -145,6 +194,7 @@ func (t *Tier) save(ctx context.Context, st *tiered, m *manifest.Manifest) error
 		st.loaded = false
 		have, lerr := manifest.Load(ctx, t.store, st.name)
 		if lerr == nil && have.Instance != t.owner.Instance {
+			t.claimed = time.Time{} // whose it is now says the marker
 			return fmt.Errorf("%w: generation %d of %s was written by another one", manifest.ErrOwned, have.Generation, st.name)
 		}
 		return errors.Join(fmt.Errorf("manifest of %s: %w: it is read again", st.name, err), lerr)

@@ -56,7 +56,7 @@ type Tier struct {
 	spool   *spool.Spool // set by Attach
 	kick    chan struct{}
 	claimed time.Time // when the owner marker was last seen to be ours; the loop's
-	adopted bool
+	ours    atomic.Bool
 
 	paused atomic.Bool
 
@@ -110,7 +110,7 @@ func New(ctx context.Context, cfg Config, o Options) (*Tier, error) {
 	}
 	for _, sc := range cfg.Streams {
 		st := &tiered{name: sc.Name, cfg: sc.WithDefaults(), tries: map[uint64]time.Time{}}
-		if m := t.readLocalCopy(sc.Name); m != nil {
+		if m := t.readLocalCopy(sc.Name); m != nil && t.sameStore() {
 			st.m.Store(m)
 		}
 		t.streams = append(t.streams, st)

@@ -1,6 +1,7 @@
 package tiering
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -88,7 +89,7 @@ func TestPositionOfACutDumpGoesOn(t *testing.T) {
 
 // A store that is down holds uploads and nothing else; what retention would have removed meanwhile is still there.
 func TestStoreThatIsDownHoldsUploadsOnly(t *testing.T) {
-	r := newRig(t, func(r *rig) { r.scfg.Streams[0].Retention = unit.Hour })
+	r := newRig(t, func(r *rig) { r.scfg.Streams[0].Retention, r.asked = unit.Hour, make(chan spool.Keep) })
 	r.faults.Down()
 	for range 3 {
 		r.segment(500)
@@ -97,7 +98,16 @@ func TestStoreThatIsDownHoldsUploadsOnly(t *testing.T) {
 		}
 		r.advance(3 * time.Hour)
 	}
-	r.janitor()
+	for range 2 { // once it asks again, it has done what it asked for before
+		select {
+		case k := <-r.asked:
+			if k != spool.KeepAlways {
+				t.Fatalf("retention was told %v", k)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatal("retention does not ask")
+		}
+	}
 	if start, _ := r.s.Bounds(stream, 0); start != 0 {
 		t.Fatalf("log start %d: retention has passed what is not stored", start)
 	}
@@ -111,14 +121,6 @@ func TestStoreThatIsDownHoldsUploadsOnly(t *testing.T) {
 		t.Errorf("status: %+v", s)
 	}
 	r.all(0)
-}
-
-// janitor waits until the spool's janitor has had a round.
-func (r *rig) janitor() {
-	r.seal() // takes the janitor's lock
-	for range 2 {
-		time.Sleep(1100 * time.Millisecond) // its interval: it cannot be kicked from here
-	}
 }
 
 func TestLocalCopyOutlivesEveryFaultOfTheStore(t *testing.T) {
@@ -288,6 +290,7 @@ func TestTwoGatewaysDoNotShareAPrefix(t *testing.T) {
 	r := newRig(t, nil)
 	r.cold(1)
 	two := newRig(t, func(two *rig) {
+		two.advance(time.Second) // no two logs begin a segment in the same nanosecond
 		if err := os.Symlink(filepath.Join(r.dir, "cold"), filepath.Join(two.dir, "cold")); err != nil {
 			t.Fatal(err)
 		}
@@ -307,10 +310,51 @@ func TestTwoGatewaysDoNotShareAPrefix(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Its log has another history: what is there under the same number must not be replaced.
-	if two.tier.Round(t.Context()); !errors.Is(two.tier.Health(), ErrConflict) && len(two.tier.byName[stream].m.Load().Segments) != 1 {
-		t.Errorf("after it was adopted: %v", two.tier.Health())
+	before := readFile(t, r.file("seg", fmt.Sprintf("%016x.db.0000", r.tier.byName[stream].m.Load().Segments[0].Sequence)))
+	two.round()
+	if err := two.tier.Health(); !errors.Is(err, ErrConflict) {
+		t.Errorf("after it was adopted: %v", err)
+	}
+	if m := two.tier.byName[stream].m.Load(); len(m.Segments) != 1 || m.Segments[0].Records != 500 {
+		t.Errorf("after it was adopted, the manifest has %+v", m.Segments)
+	}
+	if after := readFile(t, r.file("seg", fmt.Sprintf("%016x.db.0000", r.tier.byName[stream].m.Load().Segments[0].Sequence))); !bytes.Equal(before, after) {
+		t.Error("what the first had stored was replaced")
 	}
 	r.all(0)
+}
+
+// The first owner of a prefix that was adopted stops with its first manifest, however lately it has looked at the marker.
+func TestFormerOwnerStopsWhenThePrefixIsAdopted(t *testing.T) {
+	r := newRig(t, nil)
+	r.cold(1)
+	two := newRig(t, func(two *rig) {
+		if err := os.Symlink(filepath.Join(r.dir, "cold"), filepath.Join(two.dir, "cold")); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if err := manifest.Adopt(t.Context(), two.faults, two.tier.owner); err != nil {
+		t.Fatal(err)
+	}
+	m, err := manifest.Load(t.Context(), two.faults, stream)
+	if err == nil {
+		_, err = manifest.Save(t.Context(), two.faults, m, two.tier.owner.Instance, two.now())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.segment(100)
+	for range 3 {
+		if err := r.tier.Round(t.Context()); !errors.Is(err, manifest.ErrOwned) {
+			t.Errorf("the former owner: %v", err)
+		}
+	}
+	if m, err = manifest.Load(t.Context(), two.faults, stream); err != nil || m.Instance != two.tier.owner.Instance || len(m.Segments) != 1 {
+		t.Errorf("the manifest is of %s with %d segments: %v", m.Instance, len(m.Segments), err)
+	}
+	if list, _ := r.s.Sealed(stream); len(list) != 1 {
+		t.Error("the former owner has lost its local copy")
+	}
 }
 
 func TestColdRetentionRemovesTheOldest(t *testing.T) {
@@ -416,16 +460,25 @@ func TestRunStoresWhatIsSealed(t *testing.T) {
 	r := newRig(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
+	saved := make(chan struct{}, 16)
+	r.faults.Fail(func(op, key string) error {
+		if op == "put done" && strings.Contains(key, "/manifest/") {
+			saved <- struct{}{}
+		}
+		return nil
+	})
 	go func() { ended <- r.tier.Run(ctx) }()
 	r.segment(100)
-	for deadline := time.Now().Add(20 * time.Second); r.tier.Status().Streams[0].ColdSegments == 0; {
-		if time.Now().After(deadline) {
-			t.Fatal("it is not stored")
-		}
-		time.Sleep(5 * time.Millisecond)
+	select {
+	case <-saved:
+	case <-time.After(20 * time.Second):
+		t.Fatal("it is not stored")
 	}
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+	if n := r.tier.Status().Streams[0].ColdSegments; n != 1 {
+		t.Errorf("%d segments are stored", n)
 	}
 }

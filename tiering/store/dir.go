@@ -10,12 +10,21 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
+	"time"
 )
 
 // Dir is a directory as a store: each object a file. A file has its name only once its bytes are synced, and its name is synced
-// before Put returns. What a crash leaves of an unfinished one ends in tempSuffix and is not listed; the next Put of it replaces it.
-type Dir struct{ root string }
+// before Put returns. What a crash leaves of an unfinished one ends in tempSuffix and is not listed; the first Put into its directory an
+// hour later removes it. A root that was there and is gone, or is another one and empty, is a disk that is not mounted: ErrVanished.
+type Dir struct {
+	root string
+
+	mu    sync.Mutex
+	seen  fs.FileInfo     // of the root
+	swept map[string]bool // directories in which leftovers were looked for
+}
 
 var _ Store = (*Dir)(nil)
 
@@ -31,6 +40,53 @@ func OpenDir(root string) (*Dir, error) {
 		return nil, err
 	}
 	return &Dir{root: root}, nil
+}
+
+// there remembers the root, and tells when it is not what it was.
+func (d *Dir) there() error {
+	fi, err := os.Stat(d.root)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case err == nil && d.seen != nil && !os.SameFile(d.seen, fi):
+		if entries, err := os.ReadDir(d.root); err == nil && len(entries) == 0 {
+			return ErrVanished
+		}
+		d.seen = fi
+	case err == nil:
+		d.seen = fi
+	case errors.Is(err, fs.ErrNotExist) && d.seen != nil:
+		return fmt.Errorf("%w: %w", ErrVanished, err)
+	}
+	return nil
+}
+
+const leftoverAge = time.Hour // a file that is being written is younger
+
+// sweep removes what crashes have left in a directory, once. now is by the clock of the file system.
+func (d *Dir) sweep(dir string, now time.Time) {
+	d.mu.Lock()
+	again := d.swept[dir]
+	if d.swept == nil {
+		d.swept = map[string]bool{}
+	}
+	d.swept[dir] = true
+	d.mu.Unlock()
+	if again {
+		return
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), tempSuffix) {
+			continue
+		}
+		if fi, err := e.Info(); err == nil && now.Sub(fi.ModTime()) > leftoverAge {
+			_ = os.Remove(filepath.Join(dir, e.Name()))
+		}
+	}
 }
 
 // makeDirs makes a directory and syncs those above it that got a new entry.
@@ -72,6 +128,9 @@ func (d *Dir) Put(ctx context.Context, key string, r io.Reader, size int64, o Pu
 	if err != nil {
 		return fmt.Errorf("put: %w", err)
 	}
+	if err := d.there(); err != nil {
+		return fmt.Errorf("put %s: %w", key, err)
+	}
 	if o.IfAbsent {
 		if _, err := os.Lstat(path); err == nil {
 			return fmt.Errorf("put %s: %w", key, ErrExist)
@@ -83,6 +142,9 @@ func (d *Dir) Put(ctx context.Context, key string, r io.Reader, size int64, o Pu
 	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*"+tempSuffix)
 	if err != nil {
 		return fmt.Errorf("put %s: %w", key, err)
+	}
+	if fi, err := tmp.Stat(); err == nil {
+		d.sweep(filepath.Dir(path), fi.ModTime())
 	}
 	err = fill(ctx, tmp, r, size, o.MD5)
 	if err = errors.Join(err, tmp.Close()); err == nil {
@@ -125,6 +187,9 @@ func (d *Dir) Get(ctx context.Context, key string, offset, n int64) (io.ReadClos
 	if err != nil {
 		return nil, fmt.Errorf("get: %w", err)
 	}
+	if err := d.there(); err != nil {
+		return nil, fmt.Errorf("get %s: %w", key, err)
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("get %s: %w", key, notExist(err))
@@ -152,6 +217,9 @@ func (d *Dir) Stat(_ context.Context, key string) (Object, error) {
 	if err != nil {
 		return Object{}, fmt.Errorf("stat: %w", err)
 	}
+	if err := d.there(); err != nil {
+		return Object{}, fmt.Errorf("stat %s: %w", key, err)
+	}
 	fi, err := os.Stat(path)
 	if err == nil && !fi.Mode().IsRegular() {
 		err = fs.ErrNotExist
@@ -171,6 +239,9 @@ func notExist(err error) error {
 
 // List implements Store. Only the directories that can have the prefix are read.
 func (d *Dir) List(ctx context.Context, prefix string, fn func(Object) error) error {
+	if err := d.there(); err != nil {
+		return fmt.Errorf("list %s: %w", prefix, err)
+	}
 	under, _ := filepath.Split(filepath.FromSlash(prefix))
 	if err := d.list(ctx, filepath.ToSlash(filepath.Clean("/" + under))[1:], prefix, fn); err != nil {
 		return fmt.Errorf("list %s: %w", prefix, err)
@@ -220,6 +291,9 @@ func (d *Dir) Delete(_ context.Context, key string) error {
 	path, err := d.path(key)
 	if err != nil {
 		return fmt.Errorf("delete: %w", err)
+	}
+	if err := d.there(); err != nil {
+		return fmt.Errorf("delete %s: %w", key, err)
 	}
 	err = os.Remove(path)
 	if err == nil {

@@ -59,6 +59,9 @@ var (
 	// ErrDenied means that the credentials are missing, expired or not enough: time alone does not help.
 	ErrDenied = errors.New("access denied")
 
+	// ErrVanished means that a directory is gone, or an empty one is in its place: its disk is not mounted.
+	ErrVanished = errors.New("the directory of the store is not there any more")
+
 	// ErrNoBucket means that the bucket or container is not there.
 	ErrNoBucket = errors.New("no such bucket")
 )
