@@ -135,3 +135,42 @@ func TestScramReauthentication(t *testing.T) {
 	sendAuth(plain, "19", s.first())
 	plain.ExpectDisconnect(0x82)
 }
+
+// Who begins with a password that is good, and ends when it is not any more, or is banned in between, does not come in.
+func TestChangesDuringAnAuthenticationCount(t *testing.T) {
+	f := func(what string, reason byte, change func(g *guarded)) {
+		t.Helper()
+		g := guard(t, "")
+		c, s := g.dial(t), &scramClient{user: "ann", password: "ann"}
+		c.SendConnect(mqtttest.Connect{ID: "c", Properties: authProperties(auth.ScramSHA256, s.first())})
+		pk := c.Expect(packets.Auth)
+		change(g)
+		sendAuth(c, "18", s.final(t, pk.Properties.AuthenticationData))
+		if got := c.Expect(packets.Connack); got.ReasonCode != reason {
+			t.Errorf("%s: %#x, want %#x", what, got.ReasonCode, reason)
+		}
+	}
+	f("nothing", 0, func(*guarded) {})
+	f("other users", 0, func(g *guarded) {
+		g.setPassword(t, "bob", "another")
+		if err := g.srv.ReloadAuth(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	f("the password", 0x87, func(g *guarded) {
+		g.setPassword(t, "ann", "another")
+		if err := g.srv.ReloadAuth(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	f("a ban of the client", 0x8A, func(g *guarded) {
+		if err := g.srv.Ban(auth.Ban{Client: "c"}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	f("a ban of the user", 0x8A, func(g *guarded) {
+		if err := g.srv.Ban(auth.Ban{User: "ann"}); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

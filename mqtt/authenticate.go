@@ -24,7 +24,13 @@ type enhanced struct {
 // enter decides who the client of a CONNECT is. last is what the CONNACK carries of an enhanced authentication. A connection
 // is not read meanwhile; it may take as long as connect_timeout.
 func (c *conn) enter(ctx context.Context, p *wire.Connect) (last []byte, err error) {
+	if c.srv.auth != nil {
+		c.entered = c.srv.auth.Generation()
+	}
 	id, last, err := c.authenticate(ctx, p)
+	if err == nil {
+		err = c.stillWelcome(p.ClientID, id)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -33,6 +39,21 @@ func (c *conn) enter(ctx context.Context, p *wire.Connect) (last []byte, err err
 	c.become(p.ClientID, id)
 	c.expireAt(id.ExpiresAt)
 	return last, nil
+}
+
+// stillWelcome asks again when rules, users or bans have changed since the question: a hash, a hook or the client itself may have taken
+// seconds, and rulesChanged does not see who is not in yet.
+func (c *conn) stillWelcome(clientID string, id *auth.Identity) error {
+	a := c.srv.auth
+	if a == nil {
+		return nil
+	}
+	now := a.Generation()
+	if now == c.entered {
+		return nil
+	}
+	c.entered = now
+	return a.Still(auth.Subject{ClientID: clientID, Listener: c.lst.cfg.Name, Identity: id}, remoteAddr(c.nc))
 }
 
 func (c *conn) authenticate(ctx context.Context, p *wire.Connect) (*auth.Identity, []byte, error) {
@@ -116,6 +137,9 @@ func (c *conn) reauthenticate(ctx context.Context, a *wire.Auth) bool {
 		return false
 	}
 	c.become(c.sess.id, step.Identity)
+	if c.recheck(); c.endCause() != nil { // users, rules or bans have changed while it was under way
+		return false
+	}
 	c.expireAt(step.Identity.ExpiresAt)
 	c.answerAuth(reasonSuccess, step.Data)
 	return true

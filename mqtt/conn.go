@@ -77,6 +77,7 @@ type conn struct {
 	marked atomic.Bool // in a distributor's list of connections to flush
 
 	admitted atomic.Pointer[admission] // as whom it was let in; nil before that
+	entered  uint64                    // generation of the rules by which it was let in; of the reader
 
 	mu     sync.Mutex
 	cause  error       // why it ends; the first one counts

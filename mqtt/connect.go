@@ -63,7 +63,7 @@ func (c *conn) connect(ctx context.Context) error {
 	}
 	c.srv.metrics.connects.Inc()
 	c.recordConnected(hello, ack.SessionPresent)
-	if a := c.srv.auth; a != nil && c.admitted.Load().generation != a.Generation() {
+	if a := c.srv.auth; a != nil && c.entered != a.Generation() {
 		c.recheck() // the rules changed while nobody could see this connection
 	}
 	c.extendDeadline()
