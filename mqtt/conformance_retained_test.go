@@ -3,6 +3,7 @@ package mqtt_test
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -256,5 +257,38 @@ func TestRetainedMessageOutlivesTheStreamsTTL(t *testing.T) {
 		}
 		c.Ping()
 		c.Disconnect()
+	}
+}
+
+// MQTT 5, 3.3.4-3 and 4.4.0-1: a retained message that is sent again has the subscription identifier that it had, also when the
+// subscription began behind it.
+func TestRetainedMessageIsSentAgainAsItWas(t *testing.T) {
+	s := start(t)
+	pub := s.connect(t, mqtttest.Connect{ID: "pub"})
+	pub.Publish(mqtttest.Publish{Topic: "t", QoS: 1, Payload: "kept", Retain: true})
+	for i := range 10 {
+		o := mqtttest.Connect{ID: fmt.Sprint("c", i), Resume: true, Properties: forAnHour}
+		c := s.connect(t, o)
+		c.Subscribe("other", 1)
+		c.Close()
+		for range 20 {
+			pub.Publish(mqtttest.Publish{Topic: "x", QoS: 1, Payload: "passes"})
+		}
+		c = s.dial(t) // the session is behind when it subscribes
+		c.SendConnect(o)
+		id := c.SendSubscribe("t", 1, `0b 07`)
+		c.ExpectConnack(0)
+		c.ExpectSuback(id)
+		first := c.ExpectPublish(mqtttest.Publish{Topic: "t", QoS: 1, Payload: "kept", Retain: true})
+		c.Close()
+		c = s.resume(t, o)
+		again := c.ExpectPublish(mqtttest.Publish{Topic: "t", QoS: 1, ID: first.PacketID, Payload: "kept", Retain: true, Dup: true})
+		for _, pk := range []packets.Packet{first, again} {
+			if got := pk.Properties.SubscriptionIdentifier; !slices.Equal(got, []int{7}) {
+				t.Errorf("subscription identifiers %v, want 7", got)
+			}
+		}
+		c.SendAck(packets.Puback, first.PacketID)
+		c.Ping()
 	}
 }

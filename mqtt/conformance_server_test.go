@@ -18,12 +18,12 @@ import (
 type server struct {
 	tcp, ws net.Addr
 
-	cfg    mqtt.Config
-	access mqtt.Access
-	spool  spool.Config
-	ahead  atomic.Int64 // of the system clock, nanoseconds
+	cfg     mqtt.Config
+	access  mqtt.Access
+	spool   spool.Config
+	ahead   atomic.Int64 // of the system clock, nanoseconds
 	stepped atomic.Int64 // how far its wall clock was set
-	stop   func(t testing.TB)
+	stop    func(t testing.TB)
 }
 
 // start starts a server that is stopped when the test ends. change may change its configuration first.

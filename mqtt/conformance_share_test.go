@@ -1,6 +1,7 @@
 package mqtt_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/mochi-mqtt/server/v2/packets"
@@ -138,4 +139,32 @@ func TestShareNamesAreIndependent(t *testing.T) {
 		}
 		c.Ping()
 	}
+}
+
+// MQTT 5, 3.3.4-3: what a member of a shared subscription has not acknowledged is sent to it again with its subscription identifier
+// and the retain flag that it asked for, after a restart too.
+func TestSharedDeliveryIsSentAgainAsItWas(t *testing.T) {
+	s := start(t)
+	o := mqtttest.Connect{ID: "c", Resume: true, Properties: forAnHour}
+	c := s.connect(t, o)
+	c.Subscribe("$share/g/t", 2|retainAsPublished, `0b 09`)
+	s.connect(t, mqtttest.Connect{ID: "pub"}).Publish(mqtttest.Publish{Topic: "t", QoS: 2, Payload: "x", Retain: true})
+	want := mqtttest.Publish{Topic: "t", QoS: 2, Payload: "x", Retain: true}
+	check := func() {
+		t.Helper()
+		pk := c.ExpectPublish(want)
+		if got := pk.Properties.SubscriptionIdentifier; !slices.Equal(got, []int{9}) {
+			t.Errorf("subscription identifiers %v, want 9", got)
+		}
+		want.Dup, want.ID = true, pk.PacketID
+	}
+	check()
+	c.Close()
+	c = s.resume(t, o)
+	check()
+	s.restart(t)
+	c = s.resume(t, o)
+	check()
+	c.Finish(2, want.ID)
+	c.Ping()
 }

@@ -11,7 +11,7 @@ func combine(s *session, lane int, rec *spool.Record, subs []*subscription) (h h
 		if sub.noLocal && rec.ClientID == s.id {
 			continue
 		}
-		if sub.from != nil && rec.Offset < sub.from[lane] {
+		if lane != noLane && sub.from != nil && rec.Offset < sub.from[lane] {
 			continue
 		}
 		ok = true

@@ -76,7 +76,10 @@ func newDirectWriter() *directWriter { return directWriters.New().(*directWriter
 // flusher when the peer is slow.
 func TestDirectWritesKeepTheOrder(t *testing.T) {
 	o, own, peer := directPair(t)
-	const numbers = 200_000
+	numbers := 200_000
+	if testing.Short() {
+		numbers = 20_000
+	}
 	var wg sync.WaitGroup
 	for range 3 {
 		wg.Go(func() {

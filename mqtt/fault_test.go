@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -369,4 +370,52 @@ func TestValidateNamesEveryFault(t *testing.T) {
 			t.Errorf("%s is missing in:\n%v", key, err)
 		}
 	}
+}
+
+// A delivery whose time is over before its packet identifier is durable, or that waits behind such a one, is not sent any more
+// (MQTT 5, 3.3.2-5), and holds no place in the window.
+func TestHeldDeliveriesExpire(t *testing.T) {
+	var ahead atomic.Int64
+	srv, log := faulty(t, func(cfg *Config, opts *Options) {
+		cfg.MaxInflight = 2
+		opts.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	})
+	o := mqtttest.Connect{ID: "sub", Resume: true, Properties: hour}
+	sub := join(t, srv, o)
+	sub.Subscribe("t", 2)
+	pub := join(t, srv, mqtttest.Connect{ID: "pub"})
+	log.set(func() { log.hold = true })
+	second := pub.SendPublish(mqtttest.Publish{Topic: "t", QoS: 2, Payload: "late", Properties: `02 0000000a`})
+	first := pub.SendPublish(mqtttest.Publish{Topic: "t", QoS: 1, Payload: "behind it", Properties: `02 0000000a`})
+	promised := make(chan struct{})
+	await := func() (n int) {
+		log.mu.Lock()
+		defer log.mu.Unlock()
+		return len(log.queue)
+	}
+	for await() < 2 {
+		time.Sleep(time.Millisecond)
+	}
+	log.set(func() {
+		log.hold = false
+		log.refuse = func(e spool.Entry) error {
+			if !log.hold && slices.ContainsFunc(e.Changes, func(c spool.Change) bool { return c.Space == spaceOutbound }) {
+				log.hold = true
+				close(promised)
+			}
+			return nil
+		}
+	})
+	<-promised
+	ahead.Store(int64(20 * time.Second))
+	sub.ExpectNothing(time.Millisecond)
+	log.set(func() { log.hold, log.refuse = false, nil })
+	pub.ExpectAck(packets.Pubrec, second, 0)
+	pub.ExpectAck(packets.Puback, first, 0)
+	for i := range 3 {
+		pub.Publish(mqtttest.Publish{Topic: "t", QoS: 1, Payload: fmt.Sprint(i)})
+		sub.Receive(mqtttest.Publish{Topic: "t", QoS: 1, Payload: fmt.Sprint(i)})
+	}
+	sub.Close()
+	join(t, srv, o).Ping()
 }

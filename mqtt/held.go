@@ -56,6 +56,7 @@ func (s *session) sendHeldLocked() {
 	c := s.conn
 	enc := encoders.Get().(*encoder)
 	defer encoders.Put(enc)
+	over := false
 	for ; s.held.len() > 0 && s.held.at(0).ready; s.held.pop() {
 		h := s.held.at(0)
 		s.heldBytes -= h.size
@@ -64,6 +65,11 @@ func (s *session) sendHeldLocked() {
 			continue
 		}
 		enc.reset(&h.rec, s.srv.now())
+		if !enc.alive {
+			s.heldExpiredLocked(fl, h.dup)
+			over = true
+			continue
+		}
 		packet, at := enc.encode(c.peer.Version, h.how)
 		c.out.control(func(b []byte) []byte {
 			start := len(b)
@@ -74,7 +80,23 @@ func (s *session) sendHeldLocked() {
 		s.flights.set(fl, flightSent)
 		s.srv.metrics.publishSent(h.how.qos, &h.rec)
 	}
+	if over {
+		s.ackedLocked()
+	}
 	s.srv.flushAfterGroup(c)
+}
+
+// heldExpiredLocked ends a delivery whose time was over before its identifier was durable (MQTT 5, 3.3.2-5).
+func (s *session) heldExpiredLocked(fl *flight, repeated bool) {
+	s.srv.metrics.drop(dropExpired)
+	switch {
+	case repeated:
+		s.tooLargeLocked(fl) // the client may hold it
+	case fl.qos == 2 && s.durable:
+		s.flights.set(fl, flightCompleted)
+	default:
+		s.flights.set(fl, flightDone)
+	}
 }
 
 // promisedLocked is for a promise whose connection has gone meanwhile: the message is sent on the next one.

@@ -18,6 +18,22 @@ func (s *session) tooLargeLocked(fl *flight) {
 	s.conn.pubrel(pid, reasonSuccess)
 }
 
+// againLocked is what a delivery in flight is when it is sent again: the QoS that it had, and what the subscriptions of now make of
+// the record.
+func (s *session) againLocked(fl *flight, rec *spool.Record, enc *encoder) (h how) {
+	if fl.group == nil {
+		h, _ = combine(s, int(fl.lane), rec, s.matchingLocked(rec.Topic, enc))
+		h.retain = h.retain || fl.lane == noLane
+	} else if sub := s.subs.get(fl.group.filter); sub != nil {
+		h.retain = sub.asPublished && rec.Retain
+		if sub.id != 0 {
+			h.ids = []uint32{sub.id}
+		}
+	}
+	h.qos = fl.qos
+	return h
+}
+
 // sendDeferredLocked sends a delivery of before the restart again, with the identifier that it had.
 func (s *session) sendDeferredLocked(lane int, pid uint16, rec *spool.Record, enc *encoder) bool {
 	fl := s.flights.find(pid)
@@ -25,8 +41,7 @@ func (s *session) sendDeferredLocked(lane int, pid uint16, rec *spool.Record, en
 		if s.flights.window >= s.limit {
 			return false
 		}
-		h, _ := combine(s, lane, rec, s.matchingLocked(rec.Topic, enc))
-		h.qos = fl.qos
+		h := s.againLocked(fl, rec, enc)
 		packet, at := enc.encode(s.conn.peer.Version, h)
 		state := flightSent
 		switch {
@@ -131,9 +146,7 @@ func (s *session) resendOne(c *conn, was flight, rec *spool.Record, enc *encoder
 		s.srv.metrics.drop(dropExpired)
 		return true
 	}
-	h, _ := combine(s, max(int(fl.lane), 0), rec, s.matchingLocked(rec.Topic, enc))
-	h.qos = fl.qos
-	h.retain = h.retain || fl.lane == noLane
+	h := s.againLocked(fl, rec, enc)
 	packet, at := enc.encode(c.peer.Version, h)
 	switch {
 	case s.tooLarge(c, packet), s.denied(c, rec.Topic, h.qos):
