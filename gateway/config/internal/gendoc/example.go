@@ -17,6 +17,9 @@ const exampleHead = `# Every key of Forebay with its meaning and its default. Wr
 
 // examples are values for keys that have no default and must have a value, so that a list shows an item that loads.
 var examples = map[string]string{
+	"mqtt.listeners[].max_qos":          "2",
+	"mqtt.listeners[].retain_available": "true",
+
 	"mqtt.auth.certificate.users[].match": "'press-*.plant.example.com'",
 	"mqtt.auth.certificate.users[].user":  "press",
 
@@ -35,6 +38,9 @@ var examples = map[string]string{
 	"bridge.routes[].choose[].when":            "has(json.alarm)",
 	"bridge.routes[].choose[].topic":           "alarms",
 	"bridge.routes[].create_topics.partitions": "12",
+
+	"tiering.url":            "s3://telemetry/substation-7?region=eu-central-1",
+	"tiering.streams[].name": "default",
 }
 
 // example is the file with everything in it.
