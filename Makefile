@@ -23,7 +23,7 @@ build: ## build bin/forebay and bin/loadtest
 demo: build ## run the whole way on this machine with the embedded upstream (ARGS="--duration 10s --outage 5s")
 	$(BIN)/forebay demo $(ARGS)
 
-test: ## run the tests, short forms (under three minutes)
+test: ## run the tests, short forms (a few minutes)
 	$(GO) test -short ./...
 
 race: ## run the tests with the race detector, one package after the other

@@ -77,7 +77,7 @@ type SegmentConfig struct {
 	Codec string `yaml:"codec"`
 }
 
-// QuarantineConfig bounds quarantine/, where damaged files are kept for a human. It counts towards max_size.
+// QuarantineConfig is the bound of quarantine/, where damaged files are kept for a human. It counts towards max_size.
 type QuarantineConfig struct {
 	// Largest size of the damaged files that are kept; the oldest go first, and the log says so. Never more than a quarter of
 	// spool.max_size. 0 keeps none.
@@ -123,7 +123,7 @@ type StreamConfig struct {
 	// What decides a record's partition, and so what keeps its order: client_id or topic.
 	PartitionBy string `yaml:"partition_by"`
 
-	// How long delivered records are kept for replay, 72h when left out; a long time such as 3650d keeps them while there is
+	// How long delivered records are kept, to be read again; a long time such as 3650d keeps them while there is
 	// room. Records that a route still has to deliver stay.
 	Retention unit.Duration `yaml:"retention"`
 

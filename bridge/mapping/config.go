@@ -55,7 +55,7 @@ type Timestamp struct {
 	Unit string `yaml:"unit"`
 
 	// How far a device's time may be before that of reception. What is outside of the bounds, missing or not a time is counted,
-	// and the time of reception is used. Kafka removes old records by this time. 0: 168h.
+	// and the time of reception is used. Kafka removes old records by this time. 0: 7d.
 	MaxPast unit.Duration `yaml:"max_past"`
 
 	// How far a device's time may be behind that of reception. 0: 5m.
