@@ -192,7 +192,7 @@ func (g *Gateway) put(set func()) {
 func (g *Gateway) prepareDataDir() error {
 	dir := g.cfg.Gateway.DataDir
 	if err := writable(dir); err != nil {
-		return fmt.Errorf("gateway.data_dir: %w: the user that runs the gateway must be able to write there", err)
+		return fmt.Errorf("gateway.data_dir: %w: it must be a directory, or a place for one, where the user that runs the gateway can write", err)
 	}
 	if err := spool.Free(g.cfg.Spool.Dir); err != nil {
 		return fmt.Errorf("%w: another gateway runs on this directory: stop that one, or set another gateway.data_dir", err)

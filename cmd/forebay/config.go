@@ -100,12 +100,12 @@ func newConfigInit() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init [FILE]",
 		Short: "Write a configuration with every key, its meaning and its default",
-		Long: `Write a configuration with every key, its meaning and its default to FILE, or to standard output. Keys are commented out:
+		Long: `Write a configuration with every key, its meaning and its default to FILE, or to standard output (no FILE, or -). Keys are commented out:
 what is left so follows the defaults of later versions. A file that exists is left alone.`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 {
+		if len(args) == 0 || args[0] == "-" {
 			_, err := cmd.OutOrStdout().Write(configs.Example)
 			return err
 		}

@@ -139,13 +139,25 @@ func newDeadLetterLs() *cobra.Command {
 func printLetters(w io.Writer, page bridge.DeadLetterPage) error {
 	t := table(w, "ID\tAT\tROUTE\tREASON\tTOPIC\tCLIENT\tSIZE\tATTEMPTS\tKAFKA TOPIC\tERROR")
 	for _, l := range page.Letters {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s/%d\t%s\n", l.ID, stamp(l.At), l.Route, l.Reason, quoted(l.Topic), quoted(l.ClientID),
-			size(int64(l.Bytes)), l.Attempts, l.KafkaTopic, l.KafkaPartition, shortened(quoted(l.Error), 80))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", l.ID, stamp(l.At), l.Route, l.Reason, quoted(l.Topic), quoted(l.ClientID),
+			size(int64(l.Bytes)), l.Attempts, destination(l), shortened(quoted(l.Error), 80))
 	}
 	if page.Next != "" {
 		fmt.Fprintln(t, "more: --limit -1 lists all")
 	}
 	return t.Flush()
+}
+
+// destination is where Kafka would not have it: there is no topic when the mapping already failed, and no partition when it was not
+// decided yet.
+func destination(l bridge.DeadLetter) string {
+	switch {
+	case l.KafkaTopic == "":
+		return "-"
+	case l.KafkaPartition < 0:
+		return l.KafkaTopic
+	}
+	return fmt.Sprintf("%s/%d", l.KafkaTopic, l.KafkaPartition)
 }
 
 func shortened(s string, n int) string {
@@ -179,7 +191,8 @@ func printLetter(w io.Writer, l bridge.DeadLetter) error {
 	t := table(w, fmt.Sprintf("DEAD LETTER\t%s", l.ID))
 	line := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
 	line("since", "%s", stamp(l.At))
-	line("route", "%s to %s, topic %s partition %d", l.Route, l.Upstream, l.KafkaTopic, l.KafkaPartition)
+	line("route", "%s to %s", l.Route, l.Upstream)
+	line("kafka topic", "%s", destination(l))
 	line("reason", "%s after %d attempts", l.Reason, l.Attempts)
 	line("error", "%s", quoted(l.Error))
 	if l.Hint != "" {

@@ -44,6 +44,18 @@ func routed(t *testing.T) (c *child, device *mqtttest.Client, call func(wantCode
 	return c, device, call
 }
 
+func TestDeadLetterNamesItsDestinationAsFarAsItWasDecided(t *testing.T) {
+	f := func(want, topic string, partition int32) {
+		t.Helper()
+		if got := destination(bridge.DeadLetter{KafkaTopic: topic, KafkaPartition: partition}); got != want {
+			t.Errorf("topic %q partition %d: got %q, want %q", topic, partition, got, want)
+		}
+	}
+	f("-", "", -1)
+	f("telemetry", "telemetry", -1)
+	f("telemetry/0", "telemetry", 0)
+}
+
 func TestDeadLetterToolsOnARunningGateway(t *testing.T) {
 	_, device, f := routed(t)
 	large := make([]byte, 50_000)

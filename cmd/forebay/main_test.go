@@ -120,6 +120,19 @@ func TestConfigInitNeverOverwrites(t *testing.T) {
 	}
 }
 
+func TestConfigInitWritesToStandardOutput(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, args := range [][]string{{"config", "init"}, {"config", "init", "-"}} {
+		code, stdout, stderr := forebay(args...)
+		if code != exitOK || stdout != string(configs.Example) {
+			t.Errorf("%q: code %d, %d bytes, stderr %q", args, code, len(stdout), stderr)
+		}
+	}
+	if made, err := os.ReadDir("."); err != nil || len(made) != 0 {
+		t.Errorf("files were made: %v, %v", made, err)
+	}
+}
+
 func TestConfigSchemaIsJSON(t *testing.T) {
 	code, stdout, _ := forebay("config", "schema")
 	if code != exitOK || !json.Valid([]byte(stdout)) {

@@ -46,10 +46,16 @@ type spoolTarget struct {
 }
 
 func addSpoolTarget(cmd *cobra.Command) *spoolTarget {
-	t := &spoolTarget{flags: config.AddFlags(cmd.Flags())}
-	cmd.Flags().StringVar(&t.dir, "dir", "", "directory of the spool; without --config nothing else is read")
+	t := addSpoolDir(cmd)
 	cmd.Flags().StringVar(&t.admin, "admin", "", "admin address of the running gateway (default admin.address)")
 	cmd.Flags().StringVar(&t.token, "token-file", "", "file with its token (default admin_token in gateway.data_dir)")
+	return t
+}
+
+// addSpoolDir is for commands that never ask a running gateway.
+func addSpoolDir(cmd *cobra.Command) *spoolTarget {
+	t := &spoolTarget{flags: config.AddFlags(cmd.Flags())}
+	cmd.Flags().StringVar(&t.dir, "dir", "", "directory of the spool; without --config nothing else is read")
 	return t
 }
 

@@ -132,7 +132,7 @@ backup; a route goes on behind what it had delivered then, so that what it deliv
 An encrypted spool needs the keys that it was encrypted with in the configuration. With --list the backups are shown.`,
 		Args: cobra.ExactArgs(1),
 	}
-	target, out := addSpoolTarget(cmd), addOutput(cmd)
+	target, out := addSpoolDir(cmd), addOutput(cmd)
 	id := cmd.Flags().String("backup", "latest", "which one, as --list shows them")
 	list := cmd.Flags().Bool("list", false, "show the backups and do nothing")
 	credentials := cmd.Flags().String("credentials-file", "", "credentials of the store")
