@@ -139,6 +139,9 @@ func (t *throttle) WithAttrs(attrs []slog.Attr) slog.Handler {
 	var b strings.Builder
 	b.WriteString(t.prefix)
 	for _, a := range attrs {
+		if a.Key == "component" && a.Value.String() == "audit" {
+			return t.Handler.WithAttrs(attrs) // audit.rate bounds each event; here refusals of strangers would hide what an operator did
+		}
 		writeKey(&b, a)
 	}
 	return &throttle{Handler: t.Handler.WithAttrs(attrs), prefix: b.String(), seen: t.seen}
