@@ -76,7 +76,7 @@ func (i *Info) Bytes() int64 {
 
 // Options are what a backup needs to know.
 type Options struct {
-	Gateway  string
+	Gateway  string // its ID; empty is not known
 	Scratch  string // directory for the copy of meta.db
 	Progress func(done, total int64)
 }
@@ -88,7 +88,7 @@ func Create(ctx context.Context, s *spool.Spool, st store.Store, o Options) (*In
 		return nil, fmt.Errorf("backup: %w", err)
 	}
 	defer os.RemoveAll(scratch)
-	if err := owned(ctx, st, o.Gateway); err != nil {
+	if o.Gateway, err = owned(ctx, st, o.Gateway); err != nil {
 		return nil, fmt.Errorf("backup into %s: %w", st, err)
 	}
 	snap, err := s.Snapshot(ctx, filepath.Join(scratch, "meta.db"))
@@ -103,18 +103,21 @@ func Create(ctx context.Context, s *spool.Spool, st store.Store, o Options) (*In
 	return c.info, nil
 }
 
-// owned wants no backups there but those of the same gateway: "latest" and Prune do not tell them apart.
-func owned(ctx context.Context, st store.Store, gateway string) error {
+// owned wants no backups there but those of the same gateway: "latest" and Prune do not tell them apart. Of a stopped gateway that made
+// its ID itself none is known: then it is that of the backups.
+func owned(ctx context.Context, st store.Store, gateway string) (string, error) {
 	last, err := Read(ctx, st, "latest")
 	switch {
 	case errors.Is(err, ErrNone), errors.Is(err, ErrDamaged): // a damaged one must not keep a good one from being made
-		return nil
+		return gateway, nil
 	case err != nil:
-		return err
-	case last.Gateway != gateway:
-		return fmt.Errorf("%w: %s is that of %q", ErrOther, last.ID, last.Gateway)
+		return "", err
+	case gateway == "":
+		return last.Gateway, nil
+	case last.Gateway != "" && last.Gateway != gateway:
+		return "", fmt.Errorf("%w: %s is that of %q", ErrOther, last.ID, last.Gateway)
 	}
-	return nil
+	return gateway, nil
 }
 
 type creator struct {
