@@ -2,11 +2,15 @@ package main
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/forebay-gateway/forebay/mqtt/mqtttest"
 )
 
 // A gateway that stores what it seals, is backed up while it runs, and restored after it is gone; its records are read from all three.
@@ -49,6 +53,60 @@ func TestTierBackupAndRestoreOfARunningGateway(t *testing.T) {
 	f(exitOK, "verified", "spool", "restore", backups, "--dir", filepath.Join(dir, "again"))
 	f(exitOK, "payload 49", "spool", "dump", "default", "--dir", filepath.Join(dir, "again"))
 	f(exitOK, "removed", "spool", "backup", backups, "--dir", filepath.Join(dir, "again"), "--keep", "1", "--output", "text")
+}
+
+// A client with a persistent session finds what was queued for it on the box that the backup was restored on: each message, once.
+func TestSessionsResumeOnARestoredBox(t *testing.T) {
+	const queued = 300
+	dir, other := t.TempDir(), t.TempDir()
+	backups := "file://" + filepath.Join(dir, "backups")
+	sessions := []mqtttest.Connect{{ID: "five", Resume: true, Properties: "11 0000ffff"}, {ID: "old", Version: 4, Resume: true}}
+	join := func(tcp string, o mqtttest.Connect) (*mqtttest.Client, bool) {
+		addr, err := net.ResolveTCPAddr("tcp", tcp)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := mqtttest.Dial(t, addr)
+		return client, client.Connect(o).SessionPresent
+	}
+	c := serveWith(t, dir, "")
+	at := c.listeners()
+	for _, o := range sessions {
+		client, _ := join(at["tcp"], o)
+		client.Subscribe("plant/#", 1)
+		client.Disconnect()
+	}
+	publish(t, at["tcp"], queued)
+	if code, _, stderr := forebay("spool", "backup", backups, "--config", filepath.Join(dir, "forebay.yaml"), "--admin="+at["admin"]); code != exitOK {
+		t.Fatal(stderr)
+	}
+	publish(t, at["tcp"], 7) // behind the backup
+	c.signal(syscall.SIGKILL)
+	c.exit()
+
+	if code, _, stderr := forebay("spool", "restore", backups, "--config", filepath.Join(dir, "forebay.yaml"), "--dir", filepath.Join(other, "data", "spool")); code != exitOK {
+		t.Fatal(stderr)
+	}
+	c = serveWith(t, other, "")
+	at = c.listeners()
+	for _, o := range sessions {
+		client, present := join(at["tcp"], o)
+		if !present {
+			t.Errorf("%s: the session is gone", o.ID)
+			continue
+		}
+		seen := map[string]int{}
+		for range queued {
+			pk := client.Expect(3)
+			seen[string(pk.Payload)]++
+			client.Send(fmt.Sprintf("4002 %04x", pk.PacketID))
+		}
+		client.ExpectNothing(200 * time.Millisecond)
+		if len(seen) != queued || seen[fmt.Sprint("payload ", queued-1)] != 1 {
+			t.Errorf("%s: %d messages came, want %d", o.ID, len(seen), queued)
+		}
+		client.Close()
+	}
 }
 
 func exists(elem ...string) bool {
