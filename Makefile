@@ -11,7 +11,7 @@ SOAK    ?= 1h
 STORM   ?= -storm 5000 -storm-broken 80 -storm-timed
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test race lint fuzz crash test-kafka test-s3 test-stores test-clients bench bench-mqtt bench-bridge bench-kafka storm soak generate clean
+.PHONY: help build demo test race lint fuzz crash test-kafka test-s3 test-stores test-clients bench bench-mqtt bench-bridge bench-kafka bench-tier storm soak generate clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ bench-bridge: ## the bridge beside the plain producer and beside Mosquitto with 
 
 bench-kafka: ## publish to Kafka, p50 and p99 at 5,000 messages a second (needs Java 17 and Maven)
 	$(GO) test -run '^$$' -bench PublishToKafka -benchtime 1x -count 5 ./loadtest/proof
+
+bench-tier: ## a directory as the store: cold replay beside local, upload beside a plain copy, acknowledgements under upload
+	$(GO) test -run '^$$' -bench Tier -benchtime 1x -count 3 ./tiering
 
 generate: ## rewrite what is generated (configuration reference, schema)
 	$(GO) generate ./...

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 
 // rig is a spool with a tier on a directory, and faults in between. The test runs the rounds.
 type rig struct {
-	t       *testing.T
+	t       testing.TB
 	dir     string
 	clock   atomic.Int64
 	scfg    spool.Config
@@ -40,6 +40,7 @@ type rig struct {
 	tier    *Tier
 	faults  *storetest.Faulty
 	n       int
+	quiet   bool            // no log
 	asked   chan spool.Keep // what the spool was told when it asked whether a segment may go; nil: nobody listens
 	parquet func(ctx context.Context, a *spool.Archive, path string) error
 	mono    func() time.Duration // of the spool, where the wall clock steps
@@ -47,7 +48,7 @@ type rig struct {
 
 const stream = "default"
 
-func newRig(t *testing.T, edit func(*rig)) *rig {
+func newRig(t testing.TB, edit func(*rig)) *rig {
 	t.Helper()
 	r := &rig{t: t, dir: t.TempDir()}
 	r.clock.Store(time.Date(2031, 5, 1, 12, 0, 0, 0, time.UTC).UnixNano())
@@ -82,6 +83,9 @@ func (r *rig) open() {
 	}
 	r.faults = storetest.NewFaulty(dir)
 	log := slog.New(slog.NewTextHandler(testWriter{r.t}, nil))
+	if r.quiet {
+		log = slog.New(slog.DiscardHandler)
+	}
 	r.tier, err = New(r.t.Context(), r.cfg, Options{Dir: filepath.Join(r.dir, "tier"), GatewayID: "edge-1", Keys: keys, Store: r.faults, Logger: log, Parquet: r.parquet})
 	if err != nil {
 		r.t.Fatal(err)
@@ -107,7 +111,7 @@ func (r *rig) keep(tier *Tier) func(spool.SegmentID) spool.Keep {
 	}
 }
 
-type testWriter struct{ t *testing.T }
+type testWriter struct{ t testing.TB }
 
 func (w testWriter) Write(p []byte) (int, error) {
 	if w.t.Context().Err() == nil { // not after the test
@@ -272,7 +276,7 @@ func (r *rig) file(elem ...string) string {
 	return filepath.Join(append([]string{r.dir, "cold", stream}, elem...)...)
 }
 
-func readFile(t *testing.T, path string) []byte {
+func readFile(t testing.TB, path string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -281,7 +285,7 @@ func readFile(t *testing.T, path string) []byte {
 	return b
 }
 
-func writeFile(t *testing.T, path string, b []byte) {
+func writeFile(t testing.TB, path string, b []byte) {
 	t.Helper()
 	if err := os.WriteFile(path, b, 0o640); err != nil {
 		t.Fatal(err)
