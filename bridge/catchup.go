@@ -150,7 +150,7 @@ func (f *feeder) offer(b spool.Batch) bool {
 		}
 		full := !l.hasRoom()
 		if !full {
-			if wait := f.r.rate.take(time.Now(), wireSize(rec)); wait > 0 {
+			if wait := f.r.limit(rec); wait > 0 {
 				full = true
 				f.restLocked(wait)
 			}
@@ -159,7 +159,7 @@ func (f *feeder) offer(b spool.Batch) bool {
 			l.scan, l.next, l.nextTime = false, rec.Offset, rec.ReceivedAt
 			continue
 		}
-		l.add(f.message(f.behind, rec, &d))
+		l.add(f.behind, rec, &d)
 		o.owed--
 		l.next = rec.Offset + 1
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/forebay-gateway/forebay/bridge/kafka"
+	"github.com/forebay-gateway/forebay/bridge/mapping"
 	"github.com/forebay-gateway/forebay/spool"
 )
 
@@ -25,6 +26,7 @@ type lane struct {
 	bytes   int   // of pending
 	expires int64 // of pending, the soonest; 0 is never
 	window  int   // messages of the next flight
+	flown   int   // messages of the last
 
 	detached  bool
 	next      spool.Offset // detached: where the catch-up goes on
@@ -50,7 +52,8 @@ type lane struct {
 	kafkaNext int64        // behind the last acknowledged message in the partition; negative when it is not known
 	savedNext int64        // of it, what the entry says
 
-	stored  bool         // has an entry in the spool's state
+	entry   bool         // may have an entry in the spool's state, be it on its way
+	stored  bool         // has one that speaks for it, and not the cursor
 	savedAt spool.Offset // what the entry says
 }
 
@@ -103,16 +106,22 @@ func (l *lane) hasRoom() bool {
 	return len(l.pending) == 0 || len(l.pending) < l.window && l.bytes < l.f.laneMemory()
 }
 
-// add takes a message, unless Kafka has it already.
-func (l *lane) add(m kafka.Message) {
-	if l.isThere(spool.Offset(m.Offset)) {
+// add takes the message of rec, about which s was last asked, unless Kafka has it already.
+func (l *lane) add(s *mapping.Scratch, rec *spool.Record, d *mapping.Decision) {
+	if l.isThere(rec.Offset) {
 		return
 	}
 	if !l.busy() {
 		l.progress = time.Now()
 	}
-	l.pending = append(l.pending, m)
-	l.count(&m)
+	if l.pending == nil { // about as many as last time
+		l.pending = make([]kafka.Message, 0, min(l.flown, l.f.laneMemory()/kafka.MessageOverhead)+1)
+	}
+	l.pending = append(l.pending, kafka.Message{})
+	m := &l.pending[len(l.pending)-1]
+	l.f.r.messageIn(m, s, rec, d)
+	m.Expires = rec.ExpiresAt
+	l.count(m)
 }
 
 // count adds a pending message to what is known about all.
@@ -161,6 +170,7 @@ func (l *lane) kick(now time.Time) {
 	for i := range msgs {
 		l.bytes -= msgs[i].Size()
 	}
+	l.flown = n
 	l.flight = &kafka.Flight{Topic: l.out.topic, Partition: l.partition, Spread: l.out.n, Messages: msgs, Done: l.landed}
 	l.sentTo = max(l.sentTo, spool.Offset(msgs[n-1].Offset)+1)
 	l.f.flying++

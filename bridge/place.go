@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/forebay-gateway/forebay/bridge/kafka"
 	"github.com/forebay-gateway/forebay/bridge/mapping"
 	"github.com/forebay-gateway/forebay/spool"
 )
@@ -82,13 +81,13 @@ func (f *feeder) placeLocked(ctx context.Context, rec *spool.Record) error {
 			return nil // the catch-up comes to it
 		}
 		if l.hasRoom() && !o.draining() {
-			if wait := f.r.rate.take(time.Now(), wireSize(rec)); wait > 0 {
+			if wait := f.r.limit(rec); wait > 0 {
 				f.kickLocked()
 				f.limitedLocked(ctx, wait)
 				since = time.Time{}
 				continue
 			}
-			l.add(f.message(f.tail, rec, &d))
+			l.add(f.tail, rec, &d)
 			f.touched = append(f.touched, l)
 			return nil
 		}
@@ -119,13 +118,6 @@ func (f *feeder) placeLocked(ctx context.Context, rec *spool.Record) error {
 		f.waitLocked(ctx, left)
 		f.now = time.Now()
 	}
-}
-
-// message is what a lane gets of rec.
-func (f *feeder) message(s *mapping.Scratch, rec *spool.Record, d *mapping.Decision) kafka.Message {
-	m := f.r.message(s, rec, d)
-	m.Expires = rec.ExpiresAt
-	return m
 }
 
 const minWait = 50 * time.Millisecond

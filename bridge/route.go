@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/forebay-gateway/forebay/bridge/kafka"
 	"github.com/forebay-gateway/forebay/bridge/mapping"
@@ -62,6 +63,14 @@ func (r *route) id(rec *spool.Record) string {
 	return r.mapper.ID(rec)
 }
 
+// limit pays for a record, or says how long it has to wait for the route's rate.
+func (r *route) limit(rec *spool.Record) time.Duration {
+	if r.rate == nil {
+		return 0
+	}
+	return r.rate.take(time.Now(), wireSize(rec))
+}
+
 // record is rec as the route looks at it: a dead letter as the record that it was, at its place among the dead letters, with
 // what is known about it as its last user property.
 func (r *route) record(rec *spool.Record) *spool.Record {
@@ -93,16 +102,23 @@ func (r *route) matches(topic string) bool {
 const headerID = mapping.HeaderID
 
 // message makes the Kafka record of what s was last asked about.
-func (r *route) message(s *mapping.Scratch, rec *spool.Record, d *mapping.Decision) kafka.Message {
+func (r *route) message(s *mapping.Scratch, rec *spool.Record, d *mapping.Decision) (m kafka.Message) {
+	r.messageIn(&m, s, rec, d)
+	return m
+}
+
+// messageIn is message that makes it where it is to stay.
+func (r *route) messageIn(to *kafka.Message, s *mapping.Scratch, rec *spool.Record, d *mapping.Decision) {
 	if !r.dead || rec.Properties == nil || len(rec.Properties.User) == 0 {
-		return r.mapper.Message(s, rec, d, nil)
+		r.mapper.MessageIn(to, s, rec, d, nil)
+		return
 	}
 	var meta deadMeta
 	last := &rec.Properties.User[len(rec.Properties.User)-1]
 	if last.Name != deadMetaProperty || json.Unmarshal([]byte(last.Value), &meta) != nil {
-		return r.mapper.Message(s, rec, d, nil)
+		r.mapper.MessageIn(to, s, rec, d, nil)
+		return
 	}
-	m := r.mapper.Message(s, rec, d, last)
-	addDeadHeaders(&m, &meta)
-	return m
+	r.mapper.MessageIn(to, s, rec, d, last)
+	addDeadHeaders(to, &meta)
 }

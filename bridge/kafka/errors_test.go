@@ -54,9 +54,10 @@ func (b *bed) end() {
 }
 
 func messages(from, n int) []Message {
+	var a Arena
 	out := make([]Message, n)
 	for i := range out {
-		out[i] = NewMessage(uint64(from+i), []byte("k"), binary.BigEndian.AppendUint64(nil, uint64(from+i)), time.Now(), 0)
+		a.NewMessage(&out[i], uint64(from+i), []byte("k"), binary.BigEndian.AppendUint64(nil, uint64(from+i)), time.Now(), 0)
 	}
 	return out
 }

@@ -164,13 +164,14 @@ func (c *Client) ship(ctx context.Context) {
 		}
 		c.gate.close()
 		for n, f := range flights {
+			promise := f.outcome // one for all
 			for i := from[n]; i < f.to; i++ {
 				m := &f.Messages[i]
 				m.acked = false
 				m.attempts++
 				m.rec.Topic, m.rec.Partition = f.Topic.Name, f.Partition
 				// Its context is never cancelled: a record's outcome is either known or waited for.
-				producer.Produce(context.Background(), &m.rec, f.outcome)
+				producer.Produce(context.Background(), &m.rec, promise)
 			}
 		}
 		c.gate.open()

@@ -350,23 +350,24 @@ func (t *transactor) produce(flights []*Flight) (_ <-chan struct{}, well func() 
 	}
 	ended := make(chan struct{})
 	for _, f := range flights {
+		promise := func(_ *kgo.Record, err error) { // one for all
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil && (f.err == nil || errors.Is(f.err, kgo.ErrClientClosed)) {
+				f.err = err
+			}
+			if f.left--; f.left == 0 && f.err == nil {
+				taken++
+			}
+			if left--; left == 0 {
+				close(ended)
+			}
+		}
 		for i := range f.Messages {
 			m := &f.Messages[i]
 			m.rec.Topic, m.rec.Partition = f.Topic.Name, f.Partition
 			m.attempts++
-			t.producer.Produce(context.Background(), &m.rec, func(_ *kgo.Record, err error) {
-				mu.Lock()
-				defer mu.Unlock()
-				if err != nil && (f.err == nil || errors.Is(f.err, kgo.ErrClientClosed)) {
-					f.err = err
-				}
-				if f.left--; f.left == 0 && f.err == nil {
-					taken++
-				}
-				if left--; left == 0 {
-					close(ended)
-				}
-			})
+			t.producer.Produce(context.Background(), &m.rec, promise)
 		}
 	}
 	for _, f := range flights {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/forebay-gateway/forebay/bridge/kafka"
 	"github.com/forebay-gateway/forebay/spool"
 )
 
@@ -57,6 +58,7 @@ type Scratch struct {
 	buf       []byte
 	faults    uint32 // of the record in hand, a bit for each reason
 	work      work
+	arena     kafka.Arena // of messages
 	celLevels celLevels
 	celUser   celUser
 }

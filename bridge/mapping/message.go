@@ -36,6 +36,13 @@ var (
 // Message makes the Kafka record of what Decide or Topic was last asked about with the same scratch. without is a
 // user property that becomes no header; it may be nil.
 func (m *Mapper) Message(s *Scratch, rec *spool.Record, d *Decision, without *spool.UserProperty) kafka.Message {
+	var msg kafka.Message
+	m.MessageIn(&msg, s, rec, d, without)
+	return msg
+}
+
+// MessageIn is Message that makes it where it is to stay.
+func (m *Mapper) MessageIn(msg *kafka.Message, s *Scratch, rec *spool.Record, d *Decision, without *spool.UserProperty) {
 	if s.rec != rec {
 		panic("BUG: mapping: a message is asked for of a record that was not decided about")
 	}
@@ -44,7 +51,11 @@ func (m *Mapper) Message(s *Scratch, rec *spool.Record, d *Decision, without *sp
 		users = len(rec.Properties.User) + 4
 	}
 	// One piece of memory for what is not bytes yet. It must not grow: the headers are slices of it.
-	buf := make([]byte, 0, len(rec.Topic)+len(rec.ClientID)+len(d.Key)+len(m.who.Gateway)+len(m.who.Stream)+48)
+	room := len(rec.Topic) + len(rec.ClientID) + len(m.who.Gateway) + len(m.who.Stream) + 48
+	if d.key != keyClient && d.key != keyTopic {
+		room += len(d.Key)
+	}
+	buf := s.arena.Bytes(room)
 	piece := func(s string) []byte {
 		n := len(buf)
 		buf = append(buf, s...)
@@ -70,7 +81,7 @@ func (m *Mapper) Message(s *Scratch, rec *spool.Record, d *Decision, without *sp
 
 	at, received, device := m.timestamp(s)
 	value, contentType := m.valueOf(s, rec, d, at, view(id))
-	msg := kafka.NewMessage(uint64(rec.Offset), key, value, received, 5+users+len(m.headers)+m.ownHeaders())
+	s.arena.NewMessage(msg, uint64(rec.Offset), key, value, received, 5+users+len(m.headers)+m.ownHeaders())
 	msg.SetTimestamp(at)
 	msg.AddHeader(HeaderTopic, topic)
 	msg.AddHeader(HeaderClientID, client)
@@ -91,16 +102,15 @@ func (m *Mapper) Message(s *Scratch, rec *spool.Record, d *Decision, without *sp
 		msg.AddHeader(HeaderExpiry, strconv.AppendInt(nil, left, 10))
 	}
 	if m.cfg.Value.Format == CloudEventsBinary {
-		m.addEvent(&msg, s, d, at, id)
+		m.addEvent(msg, s, d, at, id)
 	}
 	if contentType != "" {
 		msg.AddHeader(HeaderContentType, []byte(contentType))
 	}
-	m.addHeaders(&msg, s)
+	m.addHeaders(msg, s)
 	if rec.Properties != nil {
-		m.addProperties(&msg, rec.Properties, contentType != "" || m.ownType, without)
+		m.addProperties(msg, rec.Properties, contentType != "" || m.ownType, without)
 	}
-	return msg
 }
 
 // ownHeaders is room for the headers that only some mappings have.
