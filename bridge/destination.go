@@ -107,7 +107,7 @@ func (f *feeder) laneLocked(o *outlet, d *mapping.Decision) *lane {
 func (f *feeder) addLaneLocked(o *outlet, partition int32) *lane {
 	l := &lane{f: f, out: o, partition: partition, window: kafka.MaxFlightRecords, progress: time.Now(), kafkaNext: -1, savedNext: -1}
 	if h, ok := f.hints[l.key()]; ok {
-		l.kafkaNext, l.savedNext = h.kafkaNext, h.kafkaNext
+		l.kafkaNext, l.savedNext, l.entry = h.kafkaNext, h.kafkaNext, true
 		if h.spread == o.n {
 			l.delivered = h.next
 		}

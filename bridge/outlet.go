@@ -184,7 +184,7 @@ func (f *feeder) removeLocked(l *lane) {
 	if l.detached {
 		f.detached--
 	}
-	if l.stored || l.savedNext != -1 {
+	if l.entry || l.stored {
 		delete(f.hints, l.key())
 		f.dropped = append(f.dropped, l.key())
 		signal(f.saveC)

@@ -89,6 +89,7 @@ func (f *feeder) collect() (changes []spool.Change, saved []savedLane) {
 		value := fmt.Sprintf("%s %s %d %d %d %s", positionsVersion, kind, s.at, l.out.n, s.next, mapping)
 		changes = append(changes, spool.Change{Space: in, Key: l.key(), Value: []byte(value)})
 		saved = append(saved, s)
+		l.entry = true
 		if len(f.dropped) > 0 { // a lane that is there again: what waits to be deleted is older
 			f.dropped = slices.DeleteFunc(f.dropped, func(key string) bool { return key == l.key() })
 		}
@@ -121,12 +122,12 @@ func (f *feeder) stored(saved []savedLane) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, s := range saved {
-		switch {
-		case s.attached:
+		if s.attached {
 			s.l.savedNext = s.next
-		case s.l.detached || s.l.stored:
-			s.l.stored, s.l.savedAt, s.l.savedNext = true, s.at, -2
+			continue
 		}
+		// Also when the lane is attached by now: the entry has to be replaced.
+		s.l.stored, s.l.savedAt, s.l.savedNext = true, s.at, -2
 	}
 	f.commitLocked()
 }

@@ -127,7 +127,7 @@ func (e *ends) complete() {
 			total++
 			var n int
 			if _, err := fmt.Sscan(string(r.Value), &n); err != nil || n != got[string(r.Key)] {
-				e.t.Fatalf("client %s: record %d where %d is due (%v)", r.Key, n, got[string(r.Key)], err)
+				e.t.Fatalf("client %s: record %d where %d is due (%v), at %s/%d/%d", r.Key, n, got[string(r.Key)], err, r.Topic, r.Partition, r.Offset)
 			}
 			got[string(r.Key)]++
 		})
