@@ -13,7 +13,10 @@ import (
 // deliveries that the new position has passed: only then may their identifier be given again, because before it a crash
 // would read the record a second time.
 //
-//	version 1 | last identifier uvarint | positions | n × ( identifier uvarint | place ) | n × ( filter | last topic )
+// After restarts many of them may lie above the position, and the feed may need their identifiers to get there. Their places are kept
+// without the identifiers then.
+//
+//	version 1 | last identifier uvarint | positions | n × ( identifier uvarint | place ) | n × ( filter | last topic ) [ | n × place, answered ]
 func (s *session) checkpointLocked() []spool.Change {
 	s.dirty = false
 	next := make(positions, len(s.srv.lanes.list))
@@ -38,6 +41,9 @@ func (s *session) checkpointLocked() []spool.Change {
 		case fl.state == flightCompleted && fl.passed(next):
 			changes = append(changes, spool.Change{Space: spaceOutbound, Key: pidKey(s.id, fl.pid)})
 			s.flights.mark(fl, flightDone)
+		case fl.state == flightCompleted && s.answeredLocked(fl):
+			changes = append(changes, spool.Change{Space: spaceOutbound, Key: pidKey(s.id, fl.pid)})
+			s.flights.mark(fl, flightDone)
 		case fl.state == flightCompleted:
 			s.dirty = true // the lane's position is a moment behind its deliveries: next time
 		}
@@ -53,11 +59,39 @@ func (s *session) checkpointLocked() []spool.Change {
 		b = appendString(b, j.sub.filter)
 		b = appendString(b, j.last)
 	}
+	b = s.appendAnswered(b, next)
 	if s.dirty {
 		s.dirty = false
 		s.touchLocked()
 	}
 	return append(changes, spool.Change{Space: spacePosition, Key: s.id, Value: b})
+}
+
+const answered = 0 // in again, instead of an identifier: the client has the record, and the feed passes over it
+
+// answeredLocked gives up the identifier of a completed delivery of before a restart, whose place is remembered.
+func (s *session) answeredLocked(fl *flight) bool {
+	at := place{fl.lane, fl.off}
+	if pid, ok := s.again[at]; !ok || pid != fl.pid || fl.group != nil {
+		return false
+	}
+	s.again[at] = answered
+	return true
+}
+
+func (s *session) appendAnswered(b []byte, next positions) []byte {
+	var places []byte
+	n := uint64(0)
+	for at, pid := range s.again {
+		if pid == answered && at.off >= next[at.lane] {
+			places = s.srv.lanes.appendPlace(places, &flight{lane: at.lane, off: at.off})
+			n++
+		}
+	}
+	if n == 0 {
+		return b
+	}
+	return append(binary.AppendUvarint(b, n), places...)
 }
 
 // passed reports whether no crash makes the gateway read the delivery's record again: for its session, or for its group.

@@ -336,7 +336,11 @@ func byGateway(cause error) bool {
 // drain throws away what the client still sends, see linger.
 func (c *conn) drain() {
 	_ = c.nc.SetReadDeadline(time.Now().Add(linger))
-	_, _ = io.Copy(io.Discard, c.nc)
+	var r io.Reader = c.nc
+	if ws, ok := c.nc.(*wsConn); ok { // whose library reads nothing after an error, such as the deadline that ended the reader
+		r = ws.cork.Conn
+	}
+	_, _ = io.Copy(io.Discard, r)
 }
 
 func (c *conn) clientID() string {

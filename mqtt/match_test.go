@@ -242,7 +242,7 @@ func FuzzState(f *testing.F) {
 	f.Add(retainedChange(rec).Value)
 	f.Fuzz(func(t *testing.T, value []byte) {
 		ls := &lanes{list: []*lane{{stream: "s"}}, first: map[string]int{"s": 0}, count: map[string]int{"s": 1}}
-		srv := &Server{lanes: ls, now: time.Now}
+		srv := &Server{lanes: ls, now: time.Now, own: time.Now}
 		_, _ = restoreWill(value)
 		s := &session{srv: srv}
 		_ = s.restorePosition(value, make(positions, 1))

@@ -62,6 +62,15 @@ func (s *session) restorePosition(value []byte, base positions) error {
 			s.retained = append(s.retained, retainedJob{sub: sub, last: last})
 		}
 	}
+	if d.err != nil || len(d.b) == 0 {
+		return d.err
+	}
+	s.again = make(map[place]uint16)
+	for n := d.uvarint(); n > 0 && d.err == nil; n-- {
+		if lane, off, _, ok := s.srv.lanes.place(d); ok && lane != noLane {
+			s.again[place{lane, off}] = answered
+		}
+	}
 	return d.err
 }
 
