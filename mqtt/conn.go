@@ -290,6 +290,7 @@ func (c *conn) end() {
 	if c.sess != nil {
 		c.srv.detach(c, c.polite)
 	}
+	c.in.released()
 	if c.out.finished() {
 		c.drain()
 	}

@@ -12,8 +12,8 @@ import (
 // ping never waits for the socket behind what the flusher writes: the flusher takes it along.
 type corkConn struct {
 	net.Conn
-	timeout time.Duration // of a write of its own
-	held    func() bool   // see input; set before the connection is read
+	timeout time.Duration    // of a write of its own
+	held    func(error) bool // see input; set before the connection is read
 
 	mu      sync.Mutex
 	corked  bool
@@ -30,7 +30,7 @@ const lateMost = 1 << 10
 // Read implements net.Conn. To the WebSocket library an error of a read is the end: a reader that is only held is held here.
 func (c *corkConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if err != nil && n == 0 && c.held != nil && c.held() {
+	for n == 0 && err != nil && c.held != nil && c.held(err) {
 		n, err = c.Conn.Read(b)
 	}
 	return n, err

@@ -2,7 +2,9 @@ package mqtt
 
 import (
 	"context"
+	"errors"
 	"net"
+	"os"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -29,7 +31,7 @@ func (in *input) Read(b []byte) (int, error) {
 	in.waiting.Store(true)
 	n, err := in.conn.nc.Read(b)
 	in.waiting.Store(false)
-	if err != nil && n == 0 && in.held() {
+	for n == 0 && err != nil && in.held(err) {
 		n, err = in.conn.nc.Read(b)
 	}
 	in.conn.srv.metrics.bytesIn.Add(float64(n))
@@ -37,15 +39,27 @@ func (in *input) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// held is called by the reader when a read has failed. If that was to hold it, it waits, and held reports whether to read again.
-func (in *input) held() (again bool) {
-	p := in.pause.Swap(nil)
-	if p == nil {
+// held is called by the reader when a read has failed. If that was to hold it, it waits, and held reports whether to read again:
+// also for what has come in the same moment, before it waits.
+func (in *input) held(failed error) (again bool) {
+	p := in.pause.Load()
+	switch {
+	case p == nil || !errors.Is(failed, os.ErrDeadlineExceeded):
 		return false
+	case poll(in.conn.nc) != 0:
+		_ = in.conn.nc.SetReadDeadline(time.Now().Add(lastWordsLook))
+		return true
 	}
-	close(p.begun)
+	in.released()
 	<-p.over
 	return in.conn.resume()
+}
+
+// released tells who holds the reader, if anybody does, that it has come to an end.
+func (in *input) released() {
+	if p := in.pause.Swap(nil); p != nil {
+		close(p.begun)
+	}
 }
 
 // resume lets a reader that was held go on; false when its connection is to end.
