@@ -109,7 +109,7 @@ func TestSessionTooLongBehindLosesTheOldest(t *testing.T) {
 }
 
 func TestSessionTooFarBehindEnds(t *testing.T) {
-	srv, log := limited(t, 10, func(cfg *Config) { cfg.MaxBehindRecords, cfg.WhenBehind = 3, behindEndSession })
+	srv, log := limited(t, 10, func(cfg *Config) { cfg.MaxBehindRecords, cfg.WhenBehind, cfg.MaxQueued = 3, behindEndSession, 0 })
 	srv.limitBehind()
 	for _, s := range srv.allSessions() {
 		if s.id == "sub" {
@@ -120,7 +120,6 @@ func TestSessionTooFarBehindEnds(t *testing.T) {
 	sub.Subscribe("t", 1)
 	// A connected one that does not acknowledge is told.
 	pub := join(t, srv, mqtttest.Connect{ID: "pub"})
-	srv.cfg.MaxQueued = 0
 	slow := mqtttest.Dial(t, srv.Addr("tcp"))
 	slow.Connect(mqtttest.Connect{ID: "slow", Properties: hour + `21 0001`})
 	slow.Subscribe("t", 1)

@@ -33,7 +33,7 @@ const leastFilters = 1000
 // mostFilters is how many it may have when max_subscriptions is no limit: they cost 32 MiB until it is answered.
 const mostFilters = 1 << 16
 
-func (c Config) filtersOfPacket() int {
+func (c *Config) filtersOfPacket() int {
 	if c.MaxSubscriptions == 0 {
 		return mostFilters
 	}
