@@ -393,6 +393,8 @@ func TestRecordsThatNobodyWaitsForAreCountedWhenTheJournalFails(t *testing.T) {
 	b.Filters = []string{"b/#"}
 	s := mustOpen(t, smallConfig(t.TempDir(), b, oneStream(nil)), Options{FS: faults})
 	put(t, s, Entry{Record: testRecord(0)})
+	// Without another file to try the journal does not fail, it waits for one.
+	eventually(t, "the spare files of the journal are there", func() bool { return s.journal.Stats().Created >= uint64(s.cfg.Journal.Files-1) })
 	faults.Add(vfstest.Fault{Kind: vfstest.Write, Err: syscall.EIO, Times: -1})
 	faults.Add(vfstest.Fault{Kind: vfstest.Datasync, Err: syscall.EIO, Times: -1})
 	accepted := map[string]uint64{}
