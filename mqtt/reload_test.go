@@ -24,19 +24,7 @@ func TestReloadsUnderLoad(t *testing.T) {
 		topic := fmt.Sprint("t/", i)
 		sub := g.connect(t, mqtttest.Connect{ID: fmt.Sprint("s", i), UserName: "ann", Password: "ann"})
 		sub.Subscribe(topic, 1)
-		work.Go(func() {
-			for {
-				select {
-				case <-stop:
-					c.Ping()
-					sub.Ping()
-					return
-				default:
-					c.Publish(mqtttest.Publish{Topic: topic, QoS: 1, Payload: "x"})
-					sub.Receive(mqtttest.Publish{Topic: topic, QoS: 1, Payload: "x"})
-				}
-			}
-		})
+		work.Go(func() { exchange(c, sub, topic, stop) })
 	}
 	rounds := long(100, 1000)
 	for i := range rounds {
@@ -63,5 +51,20 @@ func TestReloadsUnderLoad(t *testing.T) {
 	work.Wait()
 	if n := g.metric(t, "auth_reloads_total", "failed"); n != float64(rounds/4) {
 		t.Errorf("%v reloads failed, want %d", n, rounds/4)
+	}
+}
+
+// exchange sends messages from c to sub until stop is closed, and then makes sure that both are still connected.
+func exchange(c, sub *mqtttest.Client, topic string, stop <-chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			c.Ping()
+			sub.Ping()
+			return
+		default:
+			c.Publish(mqtttest.Publish{Topic: topic, QoS: 1, Payload: "x"})
+			sub.Receive(mqtttest.Publish{Topic: topic, QoS: 1, Payload: "x"})
+		}
 	}
 }

@@ -358,19 +358,7 @@ func TestRotationUnderLiveConnections(t *testing.T) {
 		sub := s.dial(listener, s.config(device))
 		sub.Connect(mqtttest.Connect{ID: fmt.Sprint("sub", i)})
 		sub.Subscribe(topic, 1)
-		work.Go(func() {
-			for {
-				select {
-				case <-stop:
-					c.Ping()
-					sub.Ping()
-					return
-				default:
-					c.Publish(mqtttest.Publish{Topic: topic, QoS: 1, Payload: "x"})
-					sub.Receive(mqtttest.Publish{Topic: topic, QoS: 1, Payload: "x"})
-				}
-			}
-		})
+		work.Go(func() { exchange(c, sub, topic, stop) })
 	}
 	rounds := long(60, 1000)
 	for i := range rounds {

@@ -121,7 +121,7 @@ func TestCopyOfASegmentThatIsRemovedMeanwhileFails(t *testing.T) {
 	if gone, err := s.RemoveSealed(t.Context(), DefaultStream, list[0].Sequence); !gone || err != nil {
 		t.Fatalf("removed: %v, %v", gone, err)
 	}
-	if _, err := f.ReadAt(make([]byte, 10), 0); err != ErrChanged { //nolint:errorlint // as it is
+	if _, err := f.ReadAt(make([]byte, 10), 0); err != ErrChanged { // as it is
 		t.Errorf("got %v", err)
 	}
 	if start, _ := s.Bounds(DefaultStream, 0); start != 100 {

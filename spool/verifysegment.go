@@ -138,7 +138,7 @@ func joined(err error) []error {
 		return nil
 	}
 	for e := err; e != nil; e = errors.Unwrap(e) {
-		if j, ok := e.(interface{ Unwrap() []error }); ok { //nolint:errorlint // this is the taking apart
+		if j, ok := e.(interface{ Unwrap() []error }); ok { // this is the taking apart
 			var out []error
 			for _, one := range j.Unwrap() {
 				out = append(out, joined(one)...)

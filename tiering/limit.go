@@ -61,7 +61,7 @@ func (l *limiter) reader(ctx context.Context, r io.Reader) io.Reader {
 
 type limited struct {
 	l   *limiter
-	ctx context.Context //nolint:containedctx // lives for one object
+	ctx context.Context // lives for one object
 	r   io.Reader
 }
 

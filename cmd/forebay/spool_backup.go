@@ -142,7 +142,7 @@ An encrypted spool needs the keys that it was encrypted with in the configuratio
 		if err != nil {
 			return err
 		}
-		defer st.Close() //nolint:errcheck // it was only read
+		defer st.Close() // it was only read
 		if *list {
 			return listBackups(ctx, cmd.OutOrStdout(), st, out.json)
 		}

@@ -326,7 +326,7 @@ one must not run any more. It takes the data directory of the configuration, whe
 		if err != nil {
 			return err
 		}
-		defer closer() //nolint:errcheck // nothing was written that it could lose
+		defer closer() // nothing was written that it could lose
 		have, err := manifest.ReadOwner(ctx, cold.Store)
 		switch {
 		case errors.Is(err, store.ErrNotExist):

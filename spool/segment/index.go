@@ -174,7 +174,7 @@ func (s *Segment) each(ctx context.Context, fn func(Batch) error) error {
 				}
 				return fn(b)
 			})
-			if err == errEnough { //nolint:errorlint // our own, unwrapped
+			if err == errEnough { // our own, unwrapped
 				break
 			}
 			if err != nil {

@@ -260,7 +260,7 @@ func (r *receiver) Write(p []byte) (int, error) {
 }
 
 type ctxReader struct {
-	ctx context.Context //nolint:containedctx // lives for one copy
+	ctx context.Context // lives for one copy
 	r   io.Reader
 }
 

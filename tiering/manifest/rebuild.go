@@ -77,7 +77,7 @@ func objects(ctx context.Context, s store.Store, stream string) (map[uint64]*fou
 		name, rest, _ := strings.Cut(strings.TrimPrefix(ob.Key, stream+"/seg/"), ".")
 		seq, err := strconv.ParseUint(name, 16, 64)
 		if err != nil || len(name) != 16 {
-			return nil //nolint:nilerr // somebody else's object
+			return nil // somebody else's object
 		}
 		f := have[seq]
 		if f == nil {

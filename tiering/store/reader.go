@@ -3,7 +3,7 @@ package store
 import (
 	"bytes"
 	"context"
-	"crypto/md5" //nolint:gosec // what the stores themselves check with
+	"crypto/md5" // what the stores themselves check with
 	"errors"
 	"fmt"
 	"hash"
@@ -13,7 +13,7 @@ import (
 // exactReader gives size bytes, and an error instead of the end when the source has fewer or more, or other ones than its MD5
 // says. So a store that takes what comes until the end never gets there with the wrong bytes.
 type exactReader struct {
-	ctx  context.Context //nolint:containedctx // lives for one Put
+	ctx  context.Context // lives for one Put
 	r    io.Reader
 	left int64
 	size int64
@@ -27,7 +27,7 @@ type exactReader struct {
 func newExactReader(ctx context.Context, r io.Reader, size int64, sum []byte) *exactReader {
 	e := &exactReader{ctx: ctx, r: r, left: size, size: size, sum: sum}
 	if sum != nil {
-		e.h = md5.New() //nolint:gosec // see above
+		e.h = md5.New() // see above
 	}
 	return e
 }
@@ -90,7 +90,7 @@ func (e *exactReader) end() error {
 
 // contextReader ends a long read when nobody waits for it any more.
 type contextReader struct {
-	ctx context.Context //nolint:containedctx // lives for one object
+	ctx context.Context // lives for one object
 	r   io.Reader
 }
 
