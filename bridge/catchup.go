@@ -63,7 +63,7 @@ func (f *feeder) prepare() (from spool.Offset, ok bool) {
 			}
 		}
 	}
-	if f.r.isPaused() || f.exactly != nil && !f.opened || f.detached == 0 || f.stopping || !f.r.up.Up() {
+	if f.r.isPaused() || f.exactly != nil && !f.opened || f.detached == 0 || f.stopping || !f.up.Up() {
 		return 0, false
 	}
 	now := time.Now()

@@ -191,7 +191,7 @@ func (f *feeder) appendDead(ctx context.Context, l *lane, rec *spool.Record, v k
 // deadMeta is what is known about a dead letter that never was on its way.
 func (f *feeder) deadMeta(rec *spool.Record, reason, hint string, err error) deadMeta {
 	meta := deadMeta{
-		Version: deadVersion, At: f.wall().UTC(), Route: f.r.cfg.Name, Upstream: f.r.up.Name(),
+		Version: deadVersion, At: f.wall().UTC(), Route: f.r.cfg.Name, Upstream: f.up.Name(),
 		Stream: f.r.cfg.Stream, Partition: rec.Partition, Offset: rec.Offset, ID: f.r.id(rec),
 		KafkaPartition: -1, Reason: reason, Hint: hint,
 	}

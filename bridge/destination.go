@@ -75,7 +75,7 @@ func (f *feeder) namedLocked(name, overflow string, constant bool) *outlet {
 func (f *feeder) openLocked(name string) *outlet {
 	o, ok := f.outlets[name]
 	if !ok {
-		o = &outlet{topic: f.r.up.Topic(name, f.r.cfg.CreateTopics), used: time.Now()}
+		o = &outlet{topic: f.up.Topic(name, f.r.cfg.CreateTopics), used: time.Now()}
 		f.outlets[name] = o
 	}
 	return o
@@ -119,7 +119,7 @@ func (f *feeder) addLaneLocked(o *outlet, partition int32) *lane {
 		o.lanes[partition] = l
 	}
 	f.lanes = append(f.lanes, l)
-	f.r.up.lanes.Add(1)
+	f.up.lanes.Add(1)
 	l.look()
 	return l
 }
@@ -133,7 +133,7 @@ func (f *feeder) wholeLocked(o *outlet) *lane {
 
 // laneMemory is what one lane may have pending; as much again may be in the air.
 func (f *feeder) laneMemory() int {
-	share := f.r.up.MaxBuffered() / (2 * max(f.r.up.lanes.Load(), 1))
+	share := f.up.MaxBuffered() / (2 * max(f.up.lanes.Load(), 1))
 	return int(min(max(share, minLaneMemory), kafka.MaxFlightBytes))
 }
 

@@ -17,6 +17,7 @@ import (
 // lanes that hold the others, and moves the cursor behind the acknowledgements.
 type feeder struct {
 	r           *route
+	up          *upstream // all that its lanes know of Kafka is of this cluster
 	partition   int
 	log         *slog.Logger
 	source      Log
@@ -76,7 +77,7 @@ const (
 
 func newFeeder(b *Bridge, r *route, partition int, cursor, keep Cursor) *feeder {
 	f := &feeder{
-		r: r, partition: partition, source: b.source, cursor: cursor, keep: keep, deadLetters: b.cfg.deadLetters(), saveC: b.saveC, wall: b.now,
+		r: r, up: r.up, partition: partition, source: b.source, cursor: cursor, keep: keep, deadLetters: b.cfg.deadLetters(), saveC: b.saveC, wall: b.now,
 		log:     b.log.With("route", r.cfg.Name, "partition", partition),
 		wakeC:   make(chan struct{}, 1),
 		catchC:  make(chan struct{}, 1),
@@ -90,9 +91,9 @@ func newFeeder(b *Bridge, r *route, partition int, cursor, keep Cursor) *feeder 
 	f.committed = f.pos
 	f.progress, f.began = time.Now(), time.Now()
 	if r.cfg.Delivery == ExactlyOnce {
-		f.exactly = r.up.NewExactly(fmt.Sprintf("forebay/%s/%s/%d", r.gatewayID, r.cfg.Name, partition), b.spoolID+"/"+r.mapping())
+		f.exactly = f.up.NewExactly(fmt.Sprintf("forebay/%s/%s/%d", r.gatewayID, r.cfg.Name, partition), b.spoolID+"/"+r.mapping())
 	}
-	r.up.Watch(func() {
+	f.up.Watch(func() {
 		f.mu.Lock()
 		f.changed = true
 		f.mu.Unlock()
@@ -127,7 +128,7 @@ func (f *feeder) feed(ctx context.Context) {
 // open fences what an earlier run has left and takes the positions of lanes from Kafka. Nothing is sent before.
 func (f *feeder) open(ctx context.Context) bool {
 	for told := false; ctx.Err() == nil; {
-		err := f.r.up.EnsurePositions(ctx)
+		err := f.up.EnsurePositions(ctx)
 		var positions map[string]uint64
 		if err == nil {
 			positions, err = f.exactly.Open(ctx)

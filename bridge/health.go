@@ -198,7 +198,7 @@ func (b *Bridge) Health() []RouteHealth {
 
 // examine makes h what is wrong with f, if that has been wrong for longer than what h says.
 func (f *feeder) examine(h *RouteHealth, now time.Time) {
-	status := f.r.up.Status()
+	status := f.up.Status()
 	_, end := f.source.Bounds(f.r.cfg.Stream, f.partition)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -222,7 +222,7 @@ func (f *feeder) examine(h *RouteHealth, now time.Time) {
 		stuck(g.errAt, here(g.at[0]), kafka.Verdict{Reason: "dead_letter", Err: g.err, Hint: graveHint})
 	}
 	if f.openErr != nil && status.Up && f.committed < end && now.Sub(f.openedAt) > 5*time.Second {
-		stuck(f.openedAt, "positions in upstream "+f.r.up.Name(), kafka.Classify(f.openErr))
+		stuck(f.openedAt, "positions in upstream "+f.up.Name(), kafka.Classify(f.openErr))
 	}
 	// The upstream, or nothing that is known.
 	waiting := kafka.Verdict{Reason: "no_acknowledgement"}
@@ -233,7 +233,7 @@ func (f *feeder) examine(h *RouteHealth, now time.Time) {
 		}
 	}
 	if f.committed < end && !status.Up && now.Sub(status.Alive) > stuckAfter && now.Sub(f.progress) > stuckAfter {
-		stuck(f.progress, "upstream "+f.r.up.Name(), waiting)
+		stuck(f.progress, "upstream "+f.up.Name(), waiting)
 	}
 	if f.committed < end && f.detached == 0 && now.Sub(f.progress) > stuckAfter {
 		stuck(f.progress, here(f.committed), waiting)

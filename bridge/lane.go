@@ -178,7 +178,7 @@ func (l *lane) kick(now time.Time) {
 		l.f.exactly.Ship(l.flight)
 		return
 	}
-	l.f.r.up.Ship(l.flight)
+	l.f.up.Ship(l.flight)
 }
 
 // cut is the number of messages of the next flight. A message that may be too large for the topic flies alone, so that

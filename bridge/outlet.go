@@ -80,7 +80,7 @@ func (f *feeder) dropIdle(now time.Time) {
 				delete(f.dests, d)
 			}
 		}
-		f.r.up.Release(o.topic)
+		f.up.Release(o.topic)
 	}
 }
 
@@ -103,7 +103,7 @@ func (f *feeder) respreadLocked() {
 		case n == o.n || n == 0:
 			o.want = 0
 		case n != o.want:
-			o.want, o.until = n, time.Now().Add(f.r.up.StallAfter())
+			o.want, o.until = n, time.Now().Add(f.up.StallAfter())
 		}
 	}
 }
@@ -191,5 +191,5 @@ func (f *feeder) removeLocked(l *lane) {
 	}
 	l.drop()
 	f.lanes = slices.DeleteFunc(f.lanes, func(x *lane) bool { return x == l })
-	f.r.up.lanes.Add(-1)
+	f.up.lanes.Add(-1)
 }

@@ -69,7 +69,7 @@ func (f *feeder) placeLocked(ctx context.Context, rec *spool.Record) error {
 			return err
 		}
 		// An upstream that is away holds the route, as a pause does: nothing is gained by detaching all its lanes.
-		if f.r.isPaused() || !f.r.up.Up() {
+		if f.r.isPaused() || !f.up.Up() {
 			f.kickLocked()
 			f.waitLocked(ctx, time.Second)
 			f.now, since = time.Now(), time.Time{}
@@ -96,13 +96,13 @@ func (f *feeder) placeLocked(ctx context.Context, rec *spool.Record) error {
 			since = now
 			f.kickLocked()
 		}
-		left := f.r.up.StallAfter() - now.Sub(since)
+		left := f.up.StallAfter() - now.Sub(since)
 		if left <= 0 {
 			if o.draining() {
 				o.until = now // with the old number of partitions, until there is a moment without traffic
 				continue
 			}
-			if f.detached < maxDetached && f.r.up.AliveSince(since) {
+			if f.detached < maxDetached && f.up.AliveSince(since) {
 				f.detachLocked(l, rec.Offset)
 				if len(o.lanes) > 0 && l.check == checked { // a topic that is being made, or a partition that is read back, is no stall
 					f.r.counts.detached.Add(1)

@@ -138,7 +138,7 @@ const slowAfter = time.Second
 
 // detachSlow leaves lanes to the catch-up that hold the cursor but are not full, so that they never hold the tail.
 func (f *feeder) detachSlow(now time.Time) {
-	if f.r.isPaused() || !f.r.up.Up() {
+	if f.r.isPaused() || !f.up.Up() {
 		return
 	}
 	f.mu.Lock()
@@ -151,9 +151,9 @@ func (f *feeder) detachSlow(now time.Time) {
 	if f.stopping || f.committed == f.pos {
 		return
 	}
-	limit := max(f.r.up.StallAfter(), slowAfter)
+	limit := max(f.up.StallAfter(), slowAfter)
 	for _, l := range f.lanes {
-		if !l.detached && l.busy() && now.Sub(l.progress) > limit && f.detached < maxDetached && f.r.up.AliveSince(l.progress) {
+		if !l.detached && l.busy() && now.Sub(l.progress) > limit && f.detached < maxDetached && f.up.AliveSince(l.progress) {
 			f.detachLocked(l, f.pos)
 			f.r.counts.detached.Add(1)
 		}

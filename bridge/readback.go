@@ -118,7 +118,7 @@ func (l *lane) knows() bool {
 	}
 	if l.check == checkDue {
 		l.check = checking
-		l.f.r.up.ReadBack(&kafka.Scan{
+		l.f.up.ReadBack(&kafka.Scan{
 			Topic: l.out.topic, Partition: l.partition, From: l.kafkaNext, Since: l.f.r.mapper.OldestTime(l.pending[0].Received()),
 			Header: headerID, Prefix: fmt.Sprintf("%s/%s/%d/", l.f.r.gatewayID, l.f.r.cfg.Stream, l.f.partition), Except: headerRedrive,
 			Done: l.wasRead,
