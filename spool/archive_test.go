@@ -146,11 +146,11 @@ func TestRemoveSealedWaitsForCursors(t *testing.T) {
 // What an archive has is expired in the time in which it was written, and tells expiries by the wall clock, as the spool does.
 func TestArchiveKeepsToTheClockOfItsSpool(t *testing.T) {
 	m := newWallClock()
-	m.set = -year // the wall clock is behind when the records come, right a start later
+	m.pass(0, -year) // the wall clock is behind when the records come, right a start later
 	cfg := smallConfig(t.TempDir(), oneStream(nil))
 	s := mustOpen(t, cfg, m.options())
 	mustClose(t, s)
-	m.set, m.ran = 0, m.ran+time.Minute
+	m.pass(time.Minute, year)
 	s = mustOpen(t, cfg, m.options())
 	r := testRecord(1)
 	r.ExpiresAt = s.Now().Add(time.Hour).UnixNano()

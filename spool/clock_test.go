@@ -2,14 +2,17 @@ package spool
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/forebay-gateway/forebay/gateway/unit"
 )
 
-// wallClock is a machine: a wall clock that can be set, a monotonic clock, and a boot clock.
+// wallClock is a machine: a wall clock that can be set, a monotonic clock, and a boot clock. The goroutines of a spool read it while
+// a test moves it.
 type wallClock struct {
+	mu    sync.Mutex
 	began time.Time
 	ran   time.Duration // since it was started
 	set   time.Duration // how far the wall clock was set
@@ -20,12 +23,38 @@ func newWallClock() *wallClock {
 	return &wallClock{began: time.Date(2031, 5, 1, 12, 0, 0, 0, time.UTC), ran: time.Hour}
 }
 
-func (c *wallClock) options() Options {
-	return Options{
-		Now:       func() time.Time { return c.began.Add(c.ran + c.set) },
-		Monotonic: func() time.Duration { return c.ran },
-		Boot:      func() bootTime { return bootTime{ID: fmt.Sprint(c.boots), Since: c.ran} },
-	}
+func (c *wallClock) options() Options { return Options{Now: c.now, Monotonic: c.mono, Boot: c.boot} }
+
+func (c *wallClock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.began.Add(c.ran + c.set)
+}
+
+func (c *wallClock) mono() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ran
+}
+
+func (c *wallClock) boot() bootTime {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return bootTime{ID: fmt.Sprint(c.boots), Since: c.ran}
+}
+
+// pass lets time go on, and sets the wall clock by set.
+func (c *wallClock) pass(d, set time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ran, c.set = c.ran+d, c.set+set
+}
+
+// reboot starts the machine anew.
+func (c *wallClock) reboot() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.began, c.ran, c.boots = c.began.Add(c.ran), 0, c.boots+1
 }
 
 const year = 365 * 24 * time.Hour
@@ -50,7 +79,7 @@ func TestWallClockThatIsSetChangesNoTimeToLive(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newWallClock()
-			m.set = c.before
+			m.pass(0, c.before)
 			cfg := smallConfig(t.TempDir(), oneStream(func(sc *StreamConfig) { sc.Retention = unit.Duration(20 * 365 * 24 * time.Hour) }))
 			log, logger := logTo(t)
 			opts := m.options()
@@ -102,8 +131,7 @@ func TestWallClockThatIsSetChangesNoTimeToLive(t *testing.T) {
 			}
 
 			appendOne(time.Hour) // 0
-			m.ran += 20 * time.Minute
-			m.set += c.running
+			m.pass(20*time.Minute, c.running)
 			appendOne(time.Hour) // 1: before the janitor has noticed
 			s.clean(t.Context())
 			check("after the step", 0, 1)
@@ -111,22 +139,22 @@ func TestWallClockThatIsSetChangesNoTimeToLive(t *testing.T) {
 			check("sealed", 0, 1)
 
 			mustClose(t, s)
-			m.set += c.down
+			m.pass(0, c.down)
 			if c.reboot {
-				m.began, m.ran, m.boots = m.began.Add(m.ran), 0, m.boots+1
+				m.reboot()
 			}
-			m.ran += time.Minute
+			m.pass(time.Minute, 0)
 			s = mustOpen(t, cfg, opts)
-			if got, want := s.Now(), m.began.Add(m.ran+m.set); !got.Equal(want) {
+			if got, want := s.Now(), m.now(); !got.Equal(want) {
 				t.Errorf("the wall clock says %v, the spool %v", want, got)
 			}
 			check("after the restart", 0, 1)
-			m.set += c.again
+			m.pass(0, c.again)
 			appendOne(time.Hour) // 2
 			check("after the second step", 0, 1, 2)
-			m.ran += 45 * time.Minute
+			m.pass(45*time.Minute, 0)
 			check("when the first is over", 1, 2)
-			m.ran += 30 * time.Minute
+			m.pass(30*time.Minute, 0)
 			rollAll(t, s)
 			s.clean(t.Context())
 			check("when all are over")
@@ -150,10 +178,10 @@ func TestWallClockThatIsSetChangesNoRetention(t *testing.T) {
 	s := mustOpen(t, cfg, m.options())
 	round := func(ran, set time.Duration, want int) {
 		t.Helper()
-		m.ran, m.set = m.ran+ran, m.set+set
+		m.pass(ran, set)
 		s.clean(t.Context())
 		if n := s.Stats().Streams[0].Segments; n != want {
-			t.Errorf("after %v, clock set by %v: %d segments, want %d", m.ran, m.set, n, want)
+			t.Errorf("%v later, clock set by %v: %d segments, want %d", ran, set, n, want)
 		}
 	}
 	put(t, s, Entry{Record: testRecord(0)})
@@ -163,7 +191,7 @@ func TestWallClockThatIsSetChangesNoRetention(t *testing.T) {
 	rollAll(t, s)
 	round(time.Hour, -2*year, 2)
 	mustClose(t, s)
-	m.set += year
+	m.pass(0, year)
 	s = mustOpen(t, cfg, m.options())
 	round(7*time.Hour, 0, 2)
 	round(90*time.Minute, year, 1)
@@ -175,7 +203,7 @@ func TestClockThatWasAheadOnceIsLeftBehind(t *testing.T) {
 	m := newWallClock()
 	was := clockState{Own: m.began.Add(year).UnixNano()}
 	c := newClock(m.options().withDefaults(), was)
-	if got, want := c.wall(), m.options().Now().UnixNano(); got != want {
+	if got, want := c.wall(), m.now().UnixNano(); got != want {
 		t.Errorf("the wall clock is %v off", time.Duration(got-want))
 	}
 	if c.now() < was.Own {

@@ -19,14 +19,14 @@ func TestOwnTimeGoesOnWithoutMeta(t *testing.T) {
 			s := mustOpen(t, cfg, m.options())
 			putMany(t, s, 0, 50)
 			mustClose(t, s)
-			m.ran += time.Hour
+			m.pass(time.Hour, 0)
 			s = mustOpen(t, cfg, m.options())
 			rollAll(t, s)
 			sealed := s.clock.now()
 			mustClose(t, s)
 
-			m.set = -60 * year
-			m.boots++
+			m.pass(0, -60*year)
+			m.reboot()
 			if err := remove(filepath.Join(cfg.Dir, "meta.db")); err != nil {
 				t.Fatal(err)
 			}
@@ -34,7 +34,7 @@ func TestOwnTimeGoesOnWithoutMeta(t *testing.T) {
 			if got := s.clock.now(); got < sealed {
 				t.Errorf("own time went back by %v", time.Duration(sealed-got))
 			}
-			if d := s.Now().Sub(m.options().Now()); d > time.Second || d < -time.Second {
+			if d := s.Now().Sub(m.now()); d > time.Second || d < -time.Second {
 				t.Errorf("the wall clock is told with %v between", d)
 			}
 		})

@@ -51,6 +51,7 @@ func TestIntervalSyncsWhenAsked(t *testing.T) {
 	cfg := lazy()
 	cfg.SyncInterval = time.Minute
 	j := openOn(t, d, cfg)
+	j.quiesce()
 	mustAppend(t, j, "x")
 	if err := j.Sync(); err != nil || j.DurableLSN() != 1 {
 		t.Errorf("durable %d: %v", j.DurableLSN(), err)

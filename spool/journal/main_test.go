@@ -35,11 +35,12 @@ func tryOpen(fsys vfs.FS, cfg Config) (*Journal, error) {
 	return open(cfg, Options{FS: fsys, Sealer: testSealer}, rand.Uint64)
 }
 
-// settled waits until the keeper has nothing to do.
+// quiesce waits until the keeper has nothing to do: from then on only the test uses the disk.
 func (j *Journal) quiesce() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for j.busy > 0 || len(j.released) > 0 || len(j.ready)+len(j.retired) == 0 ||
+	for j.busy > 0 || len(j.released) > 0 || len(j.doomed) > 0 || len(j.ready)+len(j.retired) == 0 ||
+		j.liveLocked() > j.cfg.Files && len(j.ready) > 1 ||
 		j.madeErr == nil && j.failed == nil && j.liveLocked() < j.cfg.Files {
 		j.cond.Wait()
 	}

@@ -77,8 +77,7 @@ func (j *Journal) jobLocked() func() {
 		j.busy++
 		return func() { j.make() }
 	case len(j.doomed) > 0:
-		f := j.doomed[0]
-		j.doomed = j.doomed[1:]
+		f := j.doomed[0] // it stays there until it is gone
 		return func() { j.discard(f) }
 	}
 	return nil
@@ -128,8 +127,13 @@ func (j *Journal) make() {
 	j.stats.Created++
 }
 
-// discard removes a file that is not wanted, and sets a damaged one aside.
+// discard removes the first of the files that are not wanted, and sets a damaged one aside.
 func (j *Journal) discard(f *file) {
+	defer func() {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.doomed = j.doomed[1:]
+	}()
 	path := filepath.Join(j.cfg.Dir, f.name)
 	var err error
 	if f.damaged {
