@@ -58,7 +58,7 @@ func (e *ends) open() {
 
 func (e *ends) close() {
 	e.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := e.b.Close(ctx); err != nil {
 		e.t.Error(err)
@@ -115,7 +115,7 @@ func (e *ends) complete() {
 	for _, n := range e.next {
 		want += n
 	}
-	ctx, cancel := context.WithTimeout(e.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(e.t.Context(), time.Minute)
 	defer cancel()
 	got := make(map[string]int)
 	for total := 0; total < want; {
@@ -138,7 +138,7 @@ func TestRealSpoolToEmbeddedBroker(t *testing.T) {
 	e := newEnds(t)
 	e.open()
 	e.publish(20, 200)
-	e.drained(10 * time.Second)
+	e.drained(time.Minute)
 
 	// An outage longer than the tail's memory, and a restart in it.
 	e.b.Embedded().Suspend()
@@ -179,7 +179,7 @@ func TestRealSpoolKeepsADeadLetter(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.publish(4, 10)
-	e.drained(10 * time.Second)
+	e.drained(time.Minute)
 	e.complete()
 	r, err := e.spool.NewReader("dead", 0, 0)
 	if err != nil {

@@ -3,9 +3,11 @@ package mqtt_test
 import (
 	"crypto/rand"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"runtime"
 	"strings"
 	"testing"
@@ -74,17 +76,15 @@ func TestSlowConnectsEnd(t *testing.T) {
 	}
 	for listener, text := range slow {
 		nc := attacker(t, s.srv.Addr(listener), 1, nil)[0]
-		began := time.Now()
 		for i := range len(text) {
 			if _, err := nc.Write([]byte{text[i]}); err != nil {
 				break
 			}
 			time.Sleep(60 * time.Millisecond) // the attack itself
 		}
-		_ = nc.SetReadDeadline(time.Now().Add(5 * time.Second))
-		_, _ = io.Copy(io.Discard, nc) // until it is closed
-		if took := time.Since(began); took > 4*time.Second {
-			t.Errorf("%s: open for %v", listener, took)
+		_ = nc.SetReadDeadline(time.Now().Add(30 * time.Second))
+		if _, err := io.Copy(io.Discard, nc); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s: still open", listener)
 		}
 	}
 }
@@ -137,7 +137,7 @@ func TestLargeUpgradeRequestsAreRefused(t *testing.T) {
 	} {
 		nc := attacker(t, s.srv.Addr("ws"), 1, nil)[0]
 		go func() { _, _ = nc.Write([]byte("GET /mqtt HTTP/1.1\r\nHost: localhost\r\n" + header + "\r\n")) }()
-		_ = nc.SetReadDeadline(time.Now().Add(10 * time.Second))
+		_ = nc.SetReadDeadline(time.Now().Add(30 * time.Second))
 		b := make([]byte, 12)
 		if _, err := io.ReadFull(nc, b); err == nil && string(b) != "HTTP/1.1 431" && string(b) != "HTTP/1.1 400" {
 			t.Errorf("%.10q…: %q", header, b)

@@ -92,7 +92,7 @@ func (g *guarded) start(t *testing.T) {
 	go func() { done <- g.srv.Run(context.Background()) }()
 	g.stop = func(t testing.TB) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
 		if err := g.srv.Close(ctx); err != nil {
 			t.Errorf("close: %v", err)

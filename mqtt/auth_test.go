@@ -81,7 +81,7 @@ func TestAuthQueueIsFull(t *testing.T) {
 			c := g.dial(t)
 			wg.Go(func() {
 				c.SendConnect(mqtttest.Connect{UserName: "slow", Password: "x"})
-				if pk, err := c.TryNext(10 * time.Second); err == nil {
+				if pk, err := c.TryNext(30 * time.Second); err == nil {
 					mu.Lock()
 					got[pk.ReasonCode]++
 					mu.Unlock()
@@ -334,7 +334,7 @@ func TestAuthUserNameIsInTheRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	b, err := r.Next(ctx)
 	if err != nil || b.Records[0].UserName != "ann" || b.Records[0].ClientID != "c" {

@@ -39,7 +39,7 @@ func (s *server) again(t *testing.T, reg *prometheus.Registry) *mqtt.Server {
 	done := make(chan error, 1)
 	go func() { done <- srv.Run(context.Background()) }()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
 		if err := srv.Close(ctx); err != nil {
 			t.Error(err)
@@ -83,7 +83,7 @@ func TestReturningSessionsShareTheScan(t *testing.T) {
 		c.Connect(id(i))
 		clients.Go(func() {
 			for range messages {
-				pk, err := c.TryNext(10 * time.Second)
+				pk, err := c.TryNext(30 * time.Second)
 				if err != nil || pk.FixedHeader.Type != packets.Publish {
 					t.Errorf("%v, %v", pk.FixedHeader, err)
 					return

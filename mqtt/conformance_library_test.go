@@ -105,14 +105,14 @@ func TestOldClientsAreNeverSentADisconnect(t *testing.T) {
 	} {
 		c := s.connect(t, mqtttest.Connect{ID: name, Version: 4})
 		end(c)
-		_ = c.Conn().SetReadDeadline(time.Now().Add(10 * time.Second))
+		_ = c.Conn().SetReadDeadline(time.Now().Add(30 * time.Second))
 		if b, err := io.ReadAll(c.Conn()); len(b) > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("%s: got % x, %v", name, b, err)
 		}
 	}
 	c := s.connect(t, mqtttest.Connect{ID: "last", Version: 4})
 	s.stop(t)
-	_ = c.Conn().SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = c.Conn().SetReadDeadline(time.Now().Add(30 * time.Second))
 	if b, _ := io.ReadAll(c.Conn()); len(b) > 0 {
 		t.Errorf("stop: got % x", b)
 	}

@@ -20,7 +20,7 @@ func TestServerKeepAliveIsEnforced(t *testing.T) {
 	c := s.connect(t, mqtttest.Connect{ID: "c"})
 	began := time.Now()
 	c.ExpectDisconnect(0x8D)
-	if d := time.Since(began); d < time.Second || d > 5*time.Second {
+	if d := time.Since(began); d < time.Second || d > 20*time.Second {
 		t.Errorf("closed after %v, want about 1.5 s", d)
 	}
 }
@@ -90,15 +90,15 @@ func TestConnectionLimit(t *testing.T) {
 	s.connect(t, mqtttest.Connect{ID: "2"})
 	c := s.dial(t)
 	c.SendConnect(mqtttest.Connect{ID: "3"})
-	if pk, err := c.TryNext(10 * time.Second); err == nil && (pk.FixedHeader.Type != packets.Connack || pk.ReasonCode < 0x80) {
+	if pk, err := c.TryNext(30 * time.Second); err == nil && (pk.FixedHeader.Type != packets.Connack || pk.ReasonCode < 0x80) {
 		t.Errorf("third connection: %+v", pk)
 	}
 	c.Close()
 	one.Disconnect()
-	for end := time.Now().Add(10 * time.Second); ; { // the place is free some time after the end of its connection
+	for end := time.Now().Add(30 * time.Second); ; { // the place is free some time after the end of its connection
 		c := s.dial(t)
 		c.SendConnect(mqtttest.Connect{ID: "3"})
-		if pk, err := c.TryNext(10 * time.Second); err == nil && pk.ReasonCode == 0 {
+		if pk, err := c.TryNext(30 * time.Second); err == nil && pk.ReasonCode == 0 {
 			break
 		}
 		if time.Now().After(end) {

@@ -80,7 +80,7 @@ func (s *server) run(t testing.TB) {
 	s.stop = func(t testing.TB) {
 		t.Helper()
 		cancel()
-		deadline, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		deadline, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
 		if err := srv.Close(deadline); err != nil {
 			t.Errorf("close: %v", err)

@@ -13,10 +13,12 @@ import (
 	"github.com/mochi-mqtt/server/v2/packets"
 )
 
-// member takes messages of a shared subscription, and now and then goes without acknowledging what it has.
-func (d *device) member(filter string, qos byte, stop <-chan struct{}, took func(topic string, n int, again bool)) {
+// member takes messages of a shared subscription, and now and then goes without acknowledging what it has. It calls in once it has
+// subscribed.
+func (d *device) member(filter string, qos byte, in func(), stop <-chan struct{}, took func(topic string, n int, again bool)) {
 	d.connect()
 	d.c.Subscribe(filter, qos)
+	in()
 	held := make(map[uint16]bool)
 	for {
 		select {
@@ -84,16 +86,22 @@ func sharedStress(t *testing.T, addr func() net.Addr, n int, once bool, chaos fu
 	}
 	stop := make(chan struct{})
 	var members, pubs sync.WaitGroup
+	var group sync.WaitGroup // a group begins with its first member
 	for i := range 3 {
-		members.Go(func() { newDevice(fmt.Sprint("member", i), uint64(i)).member("$share/g/shared/#", 2, stop, took) })
+		group.Add(1)
+		members.Go(func() {
+			in := sync.OnceFunc(group.Done)
+			defer in()
+			newDevice(fmt.Sprint("member", i), uint64(i)).member("$share/g/shared/#", 2, in, stop, took)
+		})
 	}
-	time.Sleep(100 * time.Millisecond) // a group begins with its first member
+	group.Wait()
 	for i := range publishers {
 		pubs.Go(func() { newDevice(fmt.Sprint("publisher", i), uint64(10+i)).publish(topic(i), byte(1+i), n, 20) })
 	}
 	members.Go(func() { chaos(stop) })
 	pubs.Wait()
-	for end := time.Now().Add(20 * time.Second); !all() && time.Now().Before(end); {
+	for end := time.Now().Add(60 * time.Second); !all() && time.Now().Before(end); {
 		time.Sleep(10 * time.Millisecond)
 	}
 	close(stop)

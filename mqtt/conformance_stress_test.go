@@ -38,7 +38,7 @@ func (d *device) connect() {
 		}
 		c := mqtttest.NewClient(d.t, conn)
 		c.SendConnect(keep(d.id, `21 0014`))
-		pk, err := c.TryNext(5 * time.Second)
+		pk, err := c.TryNext(20 * time.Second)
 		if err != nil || pk.FixedHeader.Type != packets.Connack || pk.ReasonCode != 0 {
 			c.Close()
 			continue

@@ -125,7 +125,7 @@ func TestDirectWritesKeepTheOrder(t *testing.T) {
 // idle waits until o has no flusher, and looks at what it holds then.
 func idle(t *testing.T, o *output) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
 		o.mu.Lock()
 		flushing, left, buf := o.flushing, o.shared.bytes.Load(), o.buf
 		o.mu.Unlock()
@@ -153,7 +153,7 @@ func TestDirectWriteLeavesTheRestToTheFlusher(t *testing.T) {
 	appendTo(o, []byte("end"))
 	o.writeNow(newDirectWriter())
 	got := make([]byte, len(big)+3)
-	_ = peer.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = peer.SetReadDeadline(time.Now().Add(30 * time.Second))
 	if _, err := io.ReadFull(peer, got); err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func TestDirectWriteAfterAnOldDeadline(t *testing.T) {
 	_ = o.c.SetWriteDeadline(time.Unix(1, 0))
 	appendTo(o, []byte("x"))
 	o.writeNow(newDirectWriter())
-	_ = peer.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = peer.SetReadDeadline(time.Now().Add(30 * time.Second))
 	if _, err := io.ReadFull(peer, make([]byte, 1)); err != nil {
 		t.Fatal(err, own.err)
 	}

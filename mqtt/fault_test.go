@@ -147,7 +147,7 @@ func TestQoS0ThatIsNotStoredIsCounted(t *testing.T) {
 	srv, log := faulty(t, nil)
 	counted := func(want uint64) {
 		t.Helper()
-		for late := time.Now().Add(10 * time.Second); srv.Stats().Dropped[dropNotStored] != want; time.Sleep(time.Millisecond) {
+		for late := time.Now().Add(30 * time.Second); srv.Stats().Dropped[dropNotStored] != want; time.Sleep(time.Millisecond) {
 			if time.Now().After(late) {
 				t.Fatalf("%d dropped, want %d", srv.Stats().Dropped[dropNotStored], want)
 			}

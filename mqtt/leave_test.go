@@ -23,7 +23,7 @@ func TestUnfinishedRequestIsClosed(t *testing.T) {
 		}
 		defer nc.Close()
 		_, _ = io.WriteString(nc, request)
-		_ = nc.SetReadDeadline(time.Now().Add(10 * time.Second))
+		_ = nc.SetReadDeadline(time.Now().Add(30 * time.Second))
 		if _, err := io.Copy(io.Discard, nc); err != nil {
 			t.Errorf("%.20q: %v", request, err)
 		}

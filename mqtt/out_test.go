@@ -41,7 +41,7 @@ func TestOutputOfAllConnectionsIsBounded(t *testing.T) {
 		c.Disconnect()
 	}
 	pub.Disconnect()
-	for end := time.Now().Add(5 * time.Second); srv.output.bytes.Load() != 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); srv.output.bytes.Load() != 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%d bytes are still counted", srv.output.bytes.Load())
 		}

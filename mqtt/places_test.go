@@ -41,7 +41,7 @@ func TestConnectionsCountFromTheirFirstByte(t *testing.T) {
 	}
 	opened := func(n int64) {
 		t.Helper()
-		for end := time.Now().Add(10 * time.Second); srv.opened.Load() != n; time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(30 * time.Second); srv.opened.Load() != n; time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("%d places are taken, want %d", srv.opened.Load(), n)
 			}
@@ -57,7 +57,7 @@ func TestConnectionsCountFromTheirFirstByte(t *testing.T) {
 	opened(3)
 	for _, listener := range []string{"tcp", "ws"} {
 		nc := dial(listener)
-		_ = nc.SetReadDeadline(time.Now().Add(10 * time.Second))
+		_ = nc.SetReadDeadline(time.Now().Add(30 * time.Second))
 		if n, err := nc.Read(make([]byte, 1)); err == nil {
 			t.Errorf("%s: a connection too many got %d bytes", listener, n)
 		}

@@ -153,7 +153,7 @@ func TestSpoofedProxyHeaderIsABrokenPacket(t *testing.T) {
 	s := secure(t, proxies("10.0.0.0/8"))
 	for _, listener := range []string{"tcp", "ws", "tls", "wss"} {
 		nc := s.through(listener, header(t, proxyFrom203))
-		_ = nc.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = nc.SetDeadline(time.Now().Add(30 * time.Second))
 		var err error
 		for b := make([]byte, 1000); err == nil; _, err = nc.Read(b) {
 			if strings.Contains(string(b), "101 Switching") {

@@ -96,7 +96,7 @@ func TestWhoStaysAboveTheRateIsRefused(t *testing.T) {
 	answers := func(c *mqtttest.Client) map[byte]int {
 		got := map[byte]int{}
 		for {
-			pk, err := c.TryNext(10 * time.Second)
+			pk, err := c.TryNext(30 * time.Second)
 			if err != nil {
 				got[0xFF]++ // closed
 				return got
@@ -185,7 +185,7 @@ func TestSlowedConnectionCanBeTakenOver(t *testing.T) {
 	began := time.Now()
 	g.connect(t, mqtttest.Connect{ID: "c"})
 	c.ExpectDisconnect(0x8E)
-	if took := time.Since(began); took > 5*time.Second {
+	if took := time.Since(began); took > 30*time.Second { // its turn comes after a hundred
 		t.Errorf("the take-over took %v", took)
 	}
 }

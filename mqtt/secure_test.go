@@ -51,7 +51,7 @@ func secure(t *testing.T, change ...func(*mqtt.Config)) *secured {
 	certFile, keyFile := mqtttest.WritePair(t, s.dir, "server", s.ca.Issue("gateway"))
 	mqtttest.WriteFile(t, s.file("clients.crt"), s.clients.PEM())
 	mqtttest.WriteFile(t, s.file("clients.crl"), s.clients.Revoke(time.Hour))
-	both := transport.TLSConfig{CertFile: certFile, KeyFile: keyFile, HandshakeTimeout: unit.Duration(10 * time.Second)}
+	both := transport.TLSConfig{CertFile: certFile, KeyFile: keyFile, HandshakeTimeout: unit.Duration(30 * time.Second)}
 	mutual := both
 	mutual.ClientCAFile, mutual.CRLFile = s.file("clients.crt"), s.file("clients.crl")
 	cfg := mqtt.DefaultConfig()
@@ -86,7 +86,7 @@ func secure(t *testing.T, change ...func(*mqtt.Config)) *secured {
 	done := make(chan error, 1)
 	go func() { done <- s.srv.Run(context.Background()) }()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
 		if err := errors.Join(s.srv.Close(ctx), <-done, log.Close()); err != nil {
 			t.Errorf("close: %v", err)
@@ -125,7 +125,7 @@ func (s *secured) refused(listener string, cfg *tls.Config) error {
 	nc, err := tls.Dial("tcp", s.srv.Addr(listener).String(), cfg)
 	if err == nil { // with TLS 1.3 a client is through before the server has seen its certificate
 		defer nc.Close()
-		_ = nc.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = nc.SetDeadline(time.Now().Add(30 * time.Second))
 		_, err = nc.Read(make([]byte, 1))
 	}
 	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
@@ -167,7 +167,7 @@ func hasLabel(m *dto.Metric, value string) bool {
 // eventually waits for what another goroutine does.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal(what)
 		}
@@ -558,7 +558,7 @@ func TestWrongListenerIsOneClearLine(t *testing.T) {
 		if _, err := nc.Write([]byte(sent)); err != nil {
 			t.Fatal(err)
 		}
-		_ = nc.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = nc.SetDeadline(time.Now().Add(30 * time.Second))
 		for b := make([]byte, 1000); err == nil; _, err = nc.Read(b) {
 		}
 		if errors.Is(err, os.ErrDeadlineExceeded) {

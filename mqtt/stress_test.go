@@ -33,6 +33,8 @@ type peer struct {
 	seen    map[int]map[int]int
 	resume  bool
 	changed chan struct{}
+
+	subscribed bool // SUBACK has come
 }
 
 type outMsg struct {
@@ -183,6 +185,8 @@ func (p *peer) handleLocked(nc net.Conn, head byte, b []byte) error {
 		id := binary.BigEndian.Uint16(b)
 		delete(p.in, id)
 		nc.Write(ackPacket(0x70, id))
+	case 9: // SUBACK
+		p.subscribed = true
 	case 7: // PUBCOMP
 		p.completeLocked(binary.BigEndian.Uint16(b))
 	case 14:
@@ -293,11 +297,25 @@ func (p *peer) drop() {
 	}
 }
 
-func (p *peer) subscribe(filter string, qos byte) {
+// subscribe returns when the server has taken it: what is published from then on comes.
+func (p *peer) subscribe(filter string, qos byte) error {
 	body := append([]byte{0, 1, 0}, str(nil, filter)...)
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.conn.Write(packet(0x82, append(body, qos)))
+	p.mu.Unlock()
+	for late := time.After(30 * time.Second); ; {
+		p.mu.Lock()
+		done := p.subscribed
+		p.mu.Unlock()
+		if done {
+			return nil
+		}
+		select {
+		case <-p.changed:
+		case <-late:
+			return fmt.Errorf("%s: no suback", p.id)
+		}
+	}
 }
 
 // missing says what is not there yet of total messages of each publisher.
@@ -358,10 +376,11 @@ func numbered(t *testing.T, addr func() net.Addr, publishers, subscribers, total
 		if err := s.connect(); err != nil {
 			t.Fatal(err)
 		}
-		s.subscribe("s/#", 2)
+		if err := s.subscribe("s/#", 2); err != nil {
+			t.Fatal(err)
+		}
 		subs = append(subs, s)
 	}
-	time.Sleep(50 * time.Millisecond) // SUBACKs
 	stop := make(chan struct{})
 	var wg, breakers sync.WaitGroup
 	for _, s := range subs {

@@ -47,7 +47,7 @@ func TestEndsByTheGatewayAreTold(t *testing.T) {
 	})
 	f := func(want int, with ...string) {
 		t.Helper()
-		for late := time.Now().Add(10 * time.Second); log.lines(with...) != want; time.Sleep(time.Millisecond) {
+		for late := time.Now().Add(30 * time.Second); log.lines(with...) != want; time.Sleep(time.Millisecond) {
 			if time.Now().After(late) {
 				t.Fatalf("%d lines with %q, want %d:\n%s", log.lines(with...), with, want, &log.b)
 			}
@@ -71,7 +71,7 @@ func TestEndsByTheGatewayAreTold(t *testing.T) {
 		if _, err := nc.Write([]byte(text)); err != nil {
 			t.Fatal(err)
 		}
-		_ = nc.SetReadDeadline(time.Now().Add(10 * time.Second))
+		_ = nc.SetReadDeadline(time.Now().Add(30 * time.Second))
 		_, _ = nc.Read(make([]byte, 10))
 	}
 	send("\x10\x11\x00\x06MQIsdp\x03\x02\x00\x3c\x00\x03old") // MQTT 3.1

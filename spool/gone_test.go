@@ -73,7 +73,7 @@ func TestSpoolEndsWhenItsFilesAreTakenAway(t *testing.T) {
 			}
 			began := time.Now()
 			_ = s.Close() // may say that files are gone; it has to end, and to write nothing into a directory of others
-			if d := time.Since(began); d > 5*time.Second {
+			if d := time.Since(began); d > closeDeadline {
 				t.Errorf("close took %v", d)
 			}
 			if after := tree(t, dir); after != there {

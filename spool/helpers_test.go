@@ -185,10 +185,10 @@ func wantPayloads(t testing.TB, got []string, i, j int) {
 // eventually waits for what another goroutine is about to do.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for !ok() {
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: not after 10s", what)
+			t.Fatalf("%s: not after 30s", what)
 		}
 		time.Sleep(time.Millisecond)
 	}

@@ -408,6 +408,9 @@ func TestStreamMaxSizeIsKept(t *testing.T) {
 			if !errors.Is(err, context.DeadlineExceeded) {
 				t.Fatal(err)
 			}
+			if s.Health() == nil {
+				continue // only slow
+			}
 			break
 		}
 		if n > 20000 {

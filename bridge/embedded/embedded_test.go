@@ -57,7 +57,7 @@ func consume(t *testing.T, u *Upstream, n int) {
 	t.Helper()
 	cl := client(t, u, kgo.ConsumeTopics("t"))
 	defer cl.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for got := 0; got < n; {
 		fs := cl.PollFetches(ctx)

@@ -11,7 +11,7 @@ import (
 )
 
 // patience is how long a message may take. It is only used up by a test that fails.
-const patience = 15 * time.Second
+const patience = 30 * time.Second
 
 // foreign is a client that we did not write.
 type foreign struct {

