@@ -42,7 +42,9 @@ type Bridge struct {
 	feeders    []*feeder
 	cursors    []Cursor
 	dead       *DeadLetters // nil when there are none
-	spoolID    string       // of routes that deliver exactly once: positions in Kafka are this spool's
+	gatewayID  string
+	dial       func(ctx context.Context, network, host string) (net.Conn, error)
+	spoolID    string // of routes that deliver exactly once: positions in Kafka are this spool's
 	pausing    sync.Mutex
 	redriving  chan struct{} // holds one while a redrive runs
 	saveC      chan struct{}
@@ -69,7 +71,7 @@ func New(cfg Config, opts Options) (*Bridge, error) {
 		return nil, fmt.Errorf("bridge: %w", err)
 	}
 	b := &Bridge{
-		cfg: cfg, source: opts.Log, log: opts.Logger, registerer: opts.Registerer, now: opts.Now,
+		cfg: cfg, gatewayID: opts.GatewayID, dial: opts.Dial, source: opts.Log, log: opts.Logger, registerer: opts.Registerer, now: opts.Now,
 		redriving: make(chan struct{}, 1),
 		saveC:     make(chan struct{}, 1), closed: make(chan struct{}), stopFeeding: func() {}, stopSaving: func() {}, stopSending: func() {},
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/forebay-gateway/forebay/bridge"
+	"github.com/forebay-gateway/forebay/bridge/replay"
 	"github.com/forebay-gateway/forebay/gateway/admin"
 	"github.com/forebay-gateway/forebay/gateway/config"
 	"github.com/forebay-gateway/forebay/mqtt"
@@ -54,6 +55,7 @@ type Gateway struct {
 	bridge *bridge.Bridge
 	mqtt   *mqtt.Server
 	tier   *tiering.Tier // nil too when nothing is stored elsewhere
+	replay *replay.Engine
 
 	backups backup.Job
 }

@@ -15,11 +15,13 @@ import (
 //	spool   everything else reads it or appends to it
 //	tiering stores what the spool seals; the spool asks it from its own start on what may be removed
 //	bridge  routes deliver what the last run left behind; it brings the embedded upstream along when that is enabled
-//	mqtt    last in, because nobody may publish before everything behind is there; first out, for the same reason
+//	mqtt    last in of what devices need, because nobody may publish before everything behind is there; first out, for the same reason
+//	replay  after all that it reads and publishes to; what it does can wait for the next start
 //
 // The numbers of stopShare say until which part of gateway.stop_timeout each stop may take, counted from the signal. They are
 // moments and not lengths: what one part does not use is there for the next.
 var stopShare = map[string]float64{
+	"replay":  0.10, // pages that are on their way land; the next start goes on with the rest
 	"mqtt":    0.20, // listeners close, sessions are told 0x8B and what is on its way to them is written
 	"bridge":  0.70, // what is in flight is acknowledged by Kafka, or left for the next start
 	"tiering": 0.80, // an upload breaks off: the next start goes on with it

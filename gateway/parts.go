@@ -26,6 +26,7 @@ func (g *Gateway) parts(log *slog.Logger) []part {
 	return append(parts,
 		g.bridgePart(component("bridge")),
 		g.mqttPart(component("mqtt"), component("audit")),
+		g.replayPart(component("replay")),
 	)
 }
 
@@ -40,7 +41,7 @@ func (g *Gateway) adminPart(log *slog.Logger) part {
 			}
 			server = admin.New(g.cfg.Admin, admin.Options{
 				Logger: log, Gatherer: g.reg, Health: g.Health, API: api.New(api.Options{
-					Token: token, Spool: g.inspector, Bridge: g.routes, Front: g.front, Tier: g.tiers, Backup: g,
+					Token: token, Spool: g.inspector, Bridge: g.routes, Front: g.front, Tier: g.tiers, Backup: g, Replay: g.replays,
 					Audit: func(e audit.Event) {
 						if f := g.front(); f != nil {
 							f.Audit(e)

@@ -75,6 +75,16 @@ func (b *bar) count(line string) {
 	fmt.Fprintf(b.w, "\r\x1b[K%s", line[:min(len(line), b.width-1)])
 }
 
+// progress shows work whose share is known.
+func (b *bar) progress(share float64, what string) {
+	text := fmt.Sprintf("%3.0f%%  %s", share*100, what)
+	if b.terminal {
+		full := int(share * barCells)
+		text = "[" + strings.Repeat("#", full) + strings.Repeat(".", barCells-full) + "] " + text
+	}
+	b.count(text)
+}
+
 const barCells = 24
 
 func (b *bar) line(done, total int64, what string, took time.Duration) string {

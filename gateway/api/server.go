@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/forebay-gateway/forebay/bridge"
+	"github.com/forebay-gateway/forebay/bridge/replay"
 	"github.com/forebay-gateway/forebay/mqtt"
 	"github.com/forebay-gateway/forebay/mqtt/audit"
 	"github.com/forebay-gateway/forebay/spool"
@@ -29,6 +30,7 @@ type Options struct {
 	Audit  func(audit.Event)      // of requests that change something; nil records none
 	Tier   func() *tiering.Tier   // likewise
 	Backup Backup
+	Replay func() *replay.Engine // nil while there is none
 }
 
 const (
@@ -71,6 +73,7 @@ func New(o Options) http.Handler {
 	s.bans(mux)
 	s.reload(mux)
 	s.tiering(mux)
+	s.replays(mux)
 	return s.audited(mux)
 }
 
@@ -198,11 +201,13 @@ func statusOf(err error) int {
 	case errors.Is(err, errQuery), errors.Is(err, spool.ErrInvalid), errors.Is(err, mqtt.ErrReload):
 		return http.StatusBadRequest
 	case errors.Is(err, spool.ErrUnknownStream), errors.Is(err, spool.ErrUnknownSegment),
-		errors.Is(err, bridge.ErrNoDeadLetters), errors.Is(err, bridge.ErrUnknownDeadLetter), errors.Is(err, bridge.ErrUnknownRoute), errors.Is(err, ErrNoTiering):
+		errors.Is(err, bridge.ErrNoDeadLetters), errors.Is(err, bridge.ErrUnknownDeadLetter), errors.Is(err, bridge.ErrUnknownRoute), errors.Is(err, ErrNoTiering),
+		errors.Is(err, bridge.ErrUnknownUpstream), errors.Is(err, replay.ErrUnknown):
 		return http.StatusNotFound
-	case errors.Is(err, backup.ErrRunning), errors.Is(err, bridge.ErrBusy), errors.Is(err, bridge.ErrConfigured):
+	case errors.Is(err, backup.ErrRunning), errors.Is(err, bridge.ErrBusy), errors.Is(err, bridge.ErrConfigured),
+		errors.Is(err, replay.ErrBusy), errors.Is(err, replay.ErrState):
 		return http.StatusConflict
-	case errors.Is(err, bridge.ErrClosed), errors.Is(err, spool.ErrClosed), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, bridge.ErrClosed), errors.Is(err, replay.ErrClosed), errors.Is(err, spool.ErrClosed), errors.Is(err, context.DeadlineExceeded):
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusInternalServerError

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/forebay-gateway/forebay/bridge"
+	"github.com/forebay-gateway/forebay/bridge/replay"
 	"github.com/forebay-gateway/forebay/gateway/admin"
 	"github.com/forebay-gateway/forebay/gateway/unit"
 	"github.com/forebay-gateway/forebay/mqtt"
@@ -43,6 +44,9 @@ type Config struct {
 
 	// Sealed segments in object storage, off by default.
 	Tiering tiering.Config `yaml:"tiering"`
+
+	// Sending a span of the past again: forebay replay.
+	Replay replay.Config `yaml:"replay"`
 }
 
 // Gateway is the gateway as a whole.
@@ -81,6 +85,7 @@ func DefaultConfig() Config {
 		Spool:   spool.DefaultConfig(),
 		Bridge:  bridge.DefaultConfig(),
 		Tiering: tiering.DefaultConfig(),
+		Replay:  replay.DefaultConfig(),
 	}
 }
 
@@ -94,6 +99,7 @@ func (c Config) Validate() error {
 		below("spool", c.Spool.Validate()),
 		below("bridge", c.Bridge.Validate()),
 		below("tiering", c.Tiering.Validate()),
+		below("replay", c.Replay.Validate()),
 		c.validateStreams(),
 		c.validateAddresses(),
 		c.validatePaths(),
@@ -117,6 +123,9 @@ func (c Config) validateStreams() error {
 	audit := c.MQTT.Audit.Stream
 	if _, ok := listed[audit]; !ok && audit != "" && audit != spool.DefaultStream {
 		names = append(names, audit)
+	}
+	if _, ok := listed[c.Replay.Stream]; !ok && c.Replay.Stream != "" && c.Replay.Stream != spool.DefaultStream {
+		names = append(names, c.Replay.Stream)
 	}
 	var errs []error
 	known := func(key, name string) bool {
@@ -153,6 +162,13 @@ func (c Config) validateStreams() error {
 	}
 	if audit != "" && !streamName.MatchString(audit) {
 		errs = append(errs, fmt.Errorf("mqtt.audit.stream: %q is not 1 to 64 of a-z, 0-9, - and _, starting with a letter or digit", audit))
+	}
+	again := c.Replay.Stream
+	if st, ok := listed[again]; ok && (len(st.Filters) > 0 || st.WhenFull == spool.FullDropNew) || again == spool.DefaultStream {
+		errs = append(errs, fmt.Errorf("replay.stream: stream %q takes records of devices, or drops records when it is full (when_full: drop_new); want one without filters that does not", again))
+	}
+	if again != "" && (again == dead && c.keepsDeadLetters() || again == audit) {
+		errs = append(errs, fmt.Errorf("replay.stream: %q is the stream of dead letters or of audit events already", again))
 	}
 	if audit != "" && audit == dead && c.keepsDeadLetters() {
 		errs = append(errs, fmt.Errorf("mqtt.audit.stream: %q is the stream of dead letters (bridge.dead_letter_stream)", audit))
@@ -215,7 +231,7 @@ func (c Config) keepsDeadLetters() bool {
 }
 
 // Resolved is c with everything filled in that follows from something else: the directories below gateway.data_dir, and the
-// streams of dead letters and of audit events. Twice is fine.
+// streams of dead letters, of audit events and of replays. Twice is fine.
 func (c Config) Resolved() Config {
 	name := c.Bridge.DeadLetterStream
 	if c.keepsDeadLetters() && !slices.ContainsFunc(c.Spool.Streams, func(s spool.StreamConfig) bool { return s.Name == name }) {
@@ -229,6 +245,12 @@ func (c Config) Resolved() Config {
 		own.Partitions, own.Retention, own.MaxSize, own.WhenFull = 1, auditRetention, 2*c.Spool.Segment.MaxSize, spool.FullDropOldest
 		c.Spool.Streams = append(slices.Clip(c.Spool.Streams), own)
 	}
+	again := c.Replay.Stream
+	if again != "" && !slices.ContainsFunc(c.Spool.Streams, func(s spool.StreamConfig) bool { return s.Name == again }) {
+		own := spool.DefaultStreamConfig(again)
+		own.Partitions, own.Retention, own.MaxSize = 1, replayRetention, max(c.Spool.MaxSize/10, 2*c.Spool.Segment.MaxSize)
+		c.Spool.Streams = append(slices.Clip(c.Spool.Streams), own)
+	}
 	c.Spool.Dir = cmp.Or(c.Spool.Dir, filepath.Join(c.Gateway.DataDir, "spool"))
 	c.Bridge.Embedded.Dir = cmp.Or(c.Bridge.Embedded.Dir, filepath.Join(c.Gateway.DataDir, "embedded-kafka"))
 	c.Tiering.CacheDir = cmp.Or(c.Tiering.CacheDir, filepath.Join(c.Gateway.DataDir, "tier-cache"))
@@ -237,6 +259,10 @@ func (c Config) Resolved() Config {
 
 // deadLetterRetention is for dead letters that have been dealt with; the others stay.
 const deadLetterRetention = 30 * 24 * unit.Hour
+
+// replayRetention is for what was published again, for those who are away; it may take a tenth of the spool, so that no replay
+// takes the room of devices.
+const replayRetention = 24 * unit.Hour
 
 // auditRetention is for audit events when spool.streams does not say otherwise.
 const auditRetention = 30 * 24 * unit.Hour
