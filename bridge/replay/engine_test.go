@@ -338,6 +338,77 @@ func TestReplayToMQTTPublishesIntoItsOwnStream(t *testing.T) {
 	}
 }
 
+// cut is a log that takes no more than so many records.
+type cut struct {
+	Log
+	left atomic.Int64
+}
+
+var errCut = errors.New("cut")
+
+func (c *cut) Append(ctx context.Context, e spool.Entry) error {
+	if e.Record != nil && c.left.Add(-1) < 0 {
+		return errCut
+	}
+	return c.Log.Append(ctx, e)
+}
+
+func TestReplayToMQTTPublishesNothingTwiceWhereverItBreaksOff(t *testing.T) {
+	r := newRig(t)
+	const n = 1000
+	r.fill(n)
+	c := &cut{Log: r.spool}
+	open := func() {
+		t.Helper()
+		var err error
+		if r.e, err = New(r.cfg, Options{Log: c, Source: &local{r.spool}, Sinks: r.sink, Now: r.spool.Now}); err != nil {
+			t.Fatal(err)
+		}
+		r.e.Begin()
+	}
+	open()
+	defer func() { r.close() }()
+	c.left.Store(300)
+	id := r.start(Request{ToMQTT: true, Stream: "plant"}).ID
+	r.await(id, Failed)
+	c.left.Store(200)
+	if _, err := r.e.Resume(t.Context(), id); err != nil { // by what is in memory
+		t.Fatal(err)
+	}
+	r.await(id, Failed)
+	r.close()
+	open() // by what is in the spool
+	c.left.Store(n)
+	if _, err := r.e.Resume(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	if s := r.await(id, Done); s.Sent != n {
+		t.Errorf("counts %d, want %d", s.Sent, n)
+	}
+	rd, err := r.spool.NewReader("again", 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rd.Close()
+	seen := make(map[string]bool)
+	for _, end := r.spool.Bounds("again", 0); rd.Offset() < end; {
+		b, err := rd.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range b.Records {
+			if p := string(b.Records[i].Payload); seen[p] {
+				t.Errorf("record %s came twice", p)
+			} else {
+				seen[p] = true
+			}
+		}
+	}
+	if len(seen) != n {
+		t.Errorf("%d records, want %d", len(seen), n)
+	}
+}
+
 func TestDryRunSendsAndRemembersNothing(t *testing.T) {
 	r := newRig(t)
 	r.fill(200)

@@ -68,14 +68,27 @@ func (j *job) wants(rec *spool.Record) bool {
 // page is what a sink gets of w.
 func (j *job) page(partition int, w *work) *Page {
 	j.mu.Lock()
-	before := *j.pos[partition]
+	w.before = *j.pos[partition]
 	j.mu.Unlock()
-	return &Page{Partition: partition, Records: w.records, mark: func(n int, t Tally) spool.Change {
-		at := before
+	behind := func(n int, t Tally) position {
+		at := w.before
 		at.add(t)
 		at.next = w.records[n-1].Offset + 1
-		return at.change(j.def.ID, partition)
-	}}
+		return at
+	}
+	return &Page{
+		Partition: partition, Records: w.records,
+		mark: func(n int, t Tally) spool.Change {
+			at := behind(n, t)
+			return at.change(j.def.ID, partition)
+		},
+		took: func(n int, t Tally) {
+			at := behind(n, t)
+			j.mu.Lock()
+			defer j.mu.Unlock()
+			*j.pos[partition] = at
+		},
+	}
 }
 
 // moved takes up the outcome of a page. The changes say so.
@@ -84,6 +97,9 @@ func (j *job) moved(partition int, w *work, t Tally) []spool.Change {
 	defer j.mu.Unlock()
 	j.movedAt = time.Now()
 	p := j.pos[partition]
+	if len(w.records) > 0 {
+		*p = w.before // what the sink took down on the way is part of t
+	}
 	p.add(t)
 	p.next, p.expired = w.next, p.expired+w.expired
 	changes := []spool.Change{p.change(j.def.ID, partition)}

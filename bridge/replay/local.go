@@ -84,6 +84,7 @@ func (l *Local) Send(ctx context.Context, p *Page) (Tally, error) {
 		if err := l.append(ctx, spool.Entry{Record: l.again(rec, topic), Stream: l.Stream, Changes: []spool.Change{p.mark(i+1, t)}, Done: done}); err != nil {
 			return t, err
 		}
+		p.took(i+1, t)
 		sent++
 	}
 	for range sent {

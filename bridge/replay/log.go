@@ -63,8 +63,10 @@ type Page struct {
 	Partition int
 	Records   []spool.Record // read-only
 
-	// mark is the state that says: the first n records have the outcomes t.
+	// mark is the state that says: the first n records have the outcomes t. took says that it is on its way to the disk with the
+	// last of them: whatever becomes of the rest, the job goes on behind them.
 	mark func(n int, t Tally) spool.Change
+	took func(n int, t Tally)
 }
 
 // Tally counts outcomes of records.

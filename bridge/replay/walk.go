@@ -18,6 +18,8 @@ type work struct {
 	expired uint64
 	gaps    []Gap
 	began   time.Time
+
+	before position // of the partition, when the page was sent
 }
 
 // walk carries one partition of a job from its position to its end. soft ends the reading: what is on its way still lands, until hard.

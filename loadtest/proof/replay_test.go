@@ -165,6 +165,10 @@ func TestKafkaReplay(t *testing.T) {
 			t.Fatalf("%d segments have a local copy still", g.local(filepath.Join(dir, "data")))
 		}
 	}
+	stored, err := filepath.Glob(filepath.Join(dir, "store", "default", "seg", "*.json"))
+	if err != nil || len(stored) < 3 {
+		t.Fatalf("%d segments are stored, %v: what is replayed would not be cold", len(stored), err)
+	}
 
 	truth := readAll(t, k, "telemetry")
 	times := make([]time.Time, len(truth))
@@ -225,12 +229,17 @@ func TestKafkaReplay(t *testing.T) {
 
 // killedReplay replays what the first load has published, and kills the gateway in between.
 func killedReplay(t *testing.T, g *gateway, k *kafka, truth []message) {
-	const kills, page, partitions = 3, 1000, 8 // a page is a twentieth of a second of the rate
+	const kills, partitions = 3, 8
+	rate := 5000 // ten seconds of it
+	if long() {
+		rate = 20_000
+	}
+	page := rate / 20 // a twentieth of a second of the rate
 	want := make(map[string]bool, len(truth))
 	for _, m := range truth {
 		want[m.id] = true
 	}
-	id := g.forebay("replay", "--upstream", "kafka", "--topic", "killed", "--rate", "20000/s", "--filter", "drill/#", "--detach").ID
+	id := g.forebay("replay", "--upstream", "kafka", "--topic", "killed", "--rate", fmt.Sprintf("%d/s", rate), "--filter", "drill/#", "--detach").ID
 	seed := rand.Uint64()
 	t.Log("seed", seed)
 	rnd := rand.New(rand.NewPCG(seed, 1))
