@@ -38,8 +38,8 @@ func attacker(t *testing.T, addr net.Addr, n int, first []byte) (open []net.Conn
 
 // Many who announce a large CONNECT and do not send it hold little memory, nobody notices, and after connect_timeout they are gone.
 func TestAnnouncedConnectsCostLittle(t *testing.T) {
-	const n = 1000
-	s := secure(t, func(c *mqtt.Config) { c.ConnectTimeout = unit.Duration(4 * time.Second) })
+	const n = 400
+	s := secure(t, func(c *mqtt.Config) { c.ConnectTimeout = unit.Duration(5 * time.Second) })
 	live := mqtttest.Dial(t, s.srv.Addr("tcp"))
 	live.Connect(mqtttest.Connect{ID: "live"})
 	heap := func() int64 {

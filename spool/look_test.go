@@ -33,8 +33,11 @@ func TestRemovedSegmentIsNoticedWhileRunning(t *testing.T) {
 	})
 	t.Run("sealed and parked", func(t *testing.T) {
 		s, files := open(t)
+		s.cleanMu.Lock() // no round of the janitor opens it meanwhile
 		s.pool.Park()
-		if err := os.Remove(files[1]); err != nil {
+		err := os.Remove(files[1])
+		s.cleanMu.Unlock()
+		if err != nil {
 			t.Fatal(err)
 		}
 		s.clean(t.Context())
@@ -92,8 +95,10 @@ func TestManySegmentsInFewDescriptors(t *testing.T) {
 			if err := s.materialise(true); err != nil {
 				t.Fatal(err)
 			}
+			s.cleanMu.Lock() // not beside the janitor
 			s.rollForRoom(s.streams[0])
 			s.sealRolled(t.Context(), s.streams[0])
+			s.cleanMu.Unlock()
 		}
 		mustClose(t, s)
 		cmd := exec.Command(os.Args[0], "-test.run", "^TestManySegmentsInFewDescriptors$", "-test.v")

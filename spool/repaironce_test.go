@@ -18,7 +18,7 @@ func TestRepairWritesASegmentAgainOnce(t *testing.T) {
 		}
 	}
 	rollAll(t, s)
-	path := s.streams[0].segs[0].path
+	path := s.streams[0].segments()[0].path
 	mustClose(t, s)
 	for _, value := range []string{"value 101", "value 201", "value 301"} {
 		flipIn(t, path, []byte(value))

@@ -42,7 +42,10 @@ func TestDamagedSegmentWaitsUntilItCanBeSaved(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := mustOpen(t, cfg, Options{})
-	if f := s.streams[0].segs[0]; s.quarantineSegment(t.Context(), f) == nil || len(s.streams[0].segments()) != 1 {
+	s.cleanMu.Lock()
+	err := s.quarantineSegment(t.Context(), s.streams[0].segments()[0])
+	s.cleanMu.Unlock()
+	if err == nil || len(s.streams[0].segments()) != 1 {
 		t.Fatal("given up")
 	}
 	s.clean(t.Context())
@@ -133,13 +136,16 @@ func TestReadersGoOnWhenASealedSegmentCannotBeOpened(t *testing.T) {
 	wantPayloads(t, got, 0, 100)
 
 	// A rewrite whose result cannot be opened leaves the segment as it was.
-	f = s.streams[0].segs[0]
+	f = s.streams[0].segments()[0]
 	junk := f.path + ".rewrite"
 	if err := os.WriteFile(junk, []byte("junk"), 0o640); err != nil {
 		t.Fatal(err)
 	}
 	copyFile(t, f.path, f.path+".good")
-	if err := s.replaceFile(f, junk); err == nil {
+	s.cleanMu.Lock()
+	err := s.replaceFile(f, junk)
+	s.cleanMu.Unlock()
+	if err == nil {
 		t.Fatal("junk was taken")
 	}
 	got, _ = wantAccounts(t, s, 100)

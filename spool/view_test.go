@@ -88,13 +88,18 @@ func mixedSpool(t testing.TB) Config {
 			t.Fatal(err)
 		}
 		if round < 2 {
+			s.cleanMu.Lock() // not beside the janitor
 			for _, st := range s.streams {
 				if f := st.active(); f != nil {
 					s.roll(f)
 				}
 				s.sealRolled(t.Context(), st)
 			}
-			if err := s.writeMeta(s.metaApplied); err != nil {
+			s.cleanMu.Unlock()
+			s.materialiseMu.Lock()
+			err := s.writeMeta(s.metaApplied)
+			s.materialiseMu.Unlock()
+			if err != nil {
 				t.Fatal(err)
 			}
 		}

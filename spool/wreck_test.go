@@ -165,7 +165,7 @@ func TestExpiredEndOfTheLogIsNoLoss(t *testing.T) {
 func TestRemovedSegmentThatStaysDoesNotStopTheStart(t *testing.T) {
 	cfg, files := threeSegments(t)
 	s := mustOpen(t, cfg, Options{})
-	if err := s.tombstone(s.streams[0].segs[0]); err != nil {
+	if err := s.tombstone(s.streams[0].segments()[0]); err != nil {
 		t.Fatal(err)
 	}
 	mustClose(t, s)

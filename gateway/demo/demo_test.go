@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"log/slog"
 	"net"
 	"strings"
 	"testing"
@@ -41,8 +42,9 @@ func TestDemoStopsWhenItsContextEnds(t *testing.T) {
 	var out bytes.Buffer
 	o := brief(&out)
 	o.Duration, o.JSON, o.DataDir = 0, true, t.TempDir()
-	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
+	o.Logger = slog.New(atMessage{slog.DiscardHandler, "segment begun", cancel}) // records are durable
 	if err := Run(ctx, o); err != nil {
 		t.Fatalf("%v\n%s", err, &out)
 	}
@@ -50,6 +52,23 @@ func TestDemoStopsWhenItsContextEnds(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), &r); err != nil || !r.Verdict.Reconciled || r.Verdict.Acknowledged.Total() == 0 {
 		t.Errorf("%v: %+v", err, r.Verdict)
 	}
+}
+
+// atMessage does something when a message is logged.
+type atMessage struct {
+	slog.Handler
+	msg string
+	do  func()
+}
+
+func (h atMessage) Enabled(context.Context, slog.Level) bool { return true }
+func (h atMessage) WithAttrs([]slog.Attr) slog.Handler       { return h }
+func (h atMessage) WithGroup(string) slog.Handler            { return h }
+func (h atMessage) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == h.msg {
+		h.do()
+	}
+	return nil
 }
 
 func TestOptionsThatShowNothingAreRefused(t *testing.T) {

@@ -2,6 +2,7 @@ package clients
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -116,17 +118,29 @@ func serve(t *testing.T, bin, dir, admin, text string) *exec.Cmd {
 	}
 }
 
-// freePorts returns n loopback addresses that were free a moment ago.
+// handedOut are the ports that freePorts has returned: tests that run at the same time get others.
+var handedOut sync.Map
+
+// freePorts returns n loopback addresses that were free a moment ago. They are below those that the system gives to whoever does not
+// care: the relays of other tests, and outgoing connections.
 func freePorts(t *testing.T, n int) []string {
 	t.Helper()
+	const lowest, highest = 10_000, 30_000
 	var out []string
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
+	for tries := 0; len(out) < n; tries++ {
+		addr := fmt.Sprintf("127.0.0.1:%d", lowest+rand.IntN(highest-lowest))
+		if _, taken := handedOut.LoadOrStore(addr, true); taken {
+			continue
 		}
-		defer l.Close()
-		out = append(out, l.Addr().String())
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			if tries > 1000 {
+				t.Fatal(err)
+			}
+			continue
+		}
+		l.Close()
+		out = append(out, addr)
 	}
 	return out
 }

@@ -133,7 +133,7 @@ func TestMQTT311RepeatsInOrderWhatIsInFlight(t *testing.T) {
 	b := newBroker311(t, 20, 21, 90, 91, 95, 200)
 	r := run(t, Config{
 		Broker: b.ln.Addr().String(), Protocol: MQTT311, Devices: 1, Count: 150, Mix: Mix{1, 2, 7}, Payload: 150, Window: 10,
-		Drain: 10 * time.Second, Settle: 10 * time.Millisecond,
+		Drain: 30 * time.Second, Settle: 100 * time.Millisecond,
 	})
 	v := r.Verdict
 	if !v.Reconciled || v.Acknowledged.Total() != v.Sent[1]+v.Sent[2] || r.Reconnects < 4 || r.SessionsLost != 0 {

@@ -77,7 +77,7 @@ func TestKafkaSideTellsFaults(t *testing.T) {
 		}
 		return []*kgo.Record{r}
 	})
-	cfg.Drain, cfg.StrictKafka = 300*time.Millisecond, true
+	cfg.Drain, cfg.StrictKafka = 2*time.Second, true
 	r := run(t, cfg)
 	wantFault(t, r, "acknowledged messages are missing: kafka", "missing")
 	wantFault(t, r, "1 messages came twice that may come once: kafka", "doubled")

@@ -17,7 +17,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func small(b *fakeBroker) Config {
 	return Config{
 		Broker: b.ln.Addr().String(), Devices: 4, Count: 400, Mix: Mix{1, 6, 3}, Payload: 200, Window: 10,
-		Subscribers: 1, SubscriberQoS: 2, Drain: 10 * time.Second, Settle: 20 * time.Millisecond,
+		Subscribers: 1, SubscriberQoS: 2, Drain: 30 * time.Second, Settle: 100 * time.Millisecond,
 	}
 }
 
@@ -67,7 +67,7 @@ func TestLostMessageIsMissing(t *testing.T) {
 		return []*packets.Publish{p}
 	}
 	cfg := small(b)
-	cfg.Drain = 200 * time.Millisecond
+	cfg.Drain = 2 * time.Second
 	wantFault(t, run(t, cfg), "acknowledged messages are missing: subscriber 0", "missing")
 }
 
