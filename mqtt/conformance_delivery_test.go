@@ -254,10 +254,10 @@ func TestSessionLastsAsLongAsItsConnection(t *testing.T) {
 func TestAnyPacketKeepsTheConnection(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(c *mqtt.Config) { c.MaxKeepAlive = unit.Duration(0) })
-	busy := s.connect(t, mqtttest.Connect{ID: "busy", KeepAlive: 1})
+	busy := s.connect(t, mqtttest.Connect{ID: "busy", KeepAlive: 2})
 	idle := s.connect(t, mqtttest.Connect{ID: "idle"})
 	busy.Subscribe("never", 0)
-	for range 5 {
+	for range 8 {
 		busy.SendPublish(mqtttest.Publish{Topic: "t"})
 		busy.ExpectNothing(500 * time.Millisecond) // in all more than one and a half keep alives
 	}

@@ -40,7 +40,7 @@ func TestRatesSlowTheReader(t *testing.T) {
 			t.Errorf("%s: %d messages in %v, want half a second", limit, n, took)
 		}
 		g.reached(t, limit, 1) // a client is told of once, not for each of its packets
-		if s := g.metric(t, "slowed_seconds_total", limit); s < 0.3 {
+		if s := g.metric(t, "slowed_seconds_total", limit); s <= 0 { // time in which a busy machine did nothing is not among it
 			t.Errorf("%s: slowed for %v s", limit, s)
 		}
 		c.Ping()
@@ -60,7 +60,7 @@ func TestRatesSlowTheReader(t *testing.T) {
 func TestRatesAreSharedByThoseTheyAreFor(t *testing.T) {
 	g := limited(t, func(c *mqtt.Config) {
 		c.RateBurst = unit.Duration(100 * time.Millisecond)
-		c.Listeners[0].Rate.Messages = 100
+		c.Listeners[0].Rate.Messages = 30
 	})
 	done := make(chan time.Duration, 2)
 	for i := range 2 {
@@ -73,7 +73,7 @@ func TestRatesAreSharedByThoseTheyAreFor(t *testing.T) {
 	if len(done) > 0 {
 		t.Error("the other listener was slowed too, or the first was not")
 	}
-	if took := max(<-done, <-done); took < 400*time.Millisecond {
+	if took := max(<-done, <-done); took < 1500*time.Millisecond {
 		t.Errorf("60 messages of two clients in %v", took)
 	}
 }
@@ -93,7 +93,7 @@ func TestWhoStaysAboveTheRateIsRefused(t *testing.T) {
 			c.SendPublish(mqtttest.Publish{Topic: "t", QoS: 1, Payload: strings.Repeat("x", 100)})
 		}
 	}
-	answers := func(c *mqtttest.Client) map[byte]int {
+	answers := func(c *mqtttest.Client, n int) map[byte]int {
 		got := map[byte]int{}
 		for {
 			pk, err := c.TryNext(30 * time.Second)
@@ -102,36 +102,37 @@ func TestWhoStaysAboveTheRateIsRefused(t *testing.T) {
 				return got
 			}
 			got[pk.ReasonCode]++
-			if pk.FixedHeader.Type == packets.Disconnect || got[0]+got[0x97] == 100 {
+			if pk.FixedHeader.Type == packets.Disconnect || got[0]+got[0x97] == n {
 				return got
 			}
 		}
 	}
 	nothing := func(*mqtt.Config) {}
+	const many = 200 // so many that it is still above the rate after a second in which a busy machine did nothing
 
 	g := start("refuse", nothing)
 	c := g.connect(t, mqtttest.Connect{ID: "c"})
-	send(c, 100)
-	if got := answers(c); got[0] < 20 || got[0x97] < 20 {
+	send(c, many)
+	if got := answers(c, many); got[0] < 20 || got[0x97] < 20 {
 		t.Errorf("refuse: %v", got)
 	}
 	c.Ping()
 	c = g.connect(t, mqtttest.Connect{ID: "old", Version: 4})
-	send(c, 100)
-	if got := answers(c); got[0] < 20 || got[0xFF] != 1 {
+	send(c, many)
+	if got := answers(c, many); got[0] < 20 || got[0xFF] != 1 {
 		t.Errorf("refuse, 3.1.1: %v", got)
 	}
 
 	g = start("disconnect", nothing)
 	c = g.connect(t, mqtttest.Connect{ID: "c"})
-	send(c, 100)
-	if got := answers(c); got[0] < 20 || got[0x96] != 1 {
+	send(c, many)
+	if got := answers(c, many); got[0] < 20 || got[0x96] != 1 {
 		t.Errorf("disconnect: %v", got)
 	}
 	g = start("disconnect", func(c *mqtt.Config) { c.ClientRate = mqtt.RateConfig{Bytes: 12_000} })
 	c = g.connect(t, mqtttest.Connect{ID: "c"})
-	send(c, 100)
-	if got := answers(c); got[0] < 20 || got[0x97] != 1 {
+	send(c, many)
+	if got := answers(c, many); got[0] < 20 || got[0x97] != 1 {
 		t.Errorf("disconnect for bytes: %v", got)
 	}
 
@@ -139,7 +140,7 @@ func TestWhoStaysAboveTheRateIsRefused(t *testing.T) {
 	g = start("disconnect", func(c *mqtt.Config) { c.ClientRate, c.Rate.Messages = mqtt.RateConfig{}, 100 })
 	c = g.connect(t, mqtttest.Connect{ID: "c"})
 	send(c, 100)
-	if got := answers(c); got[0] != 100 {
+	if got := answers(c, 100); got[0] != 100 {
 		t.Errorf("rate of all: %v", got)
 	}
 }
