@@ -39,7 +39,10 @@ func TestRatesSlowTheReader(t *testing.T) {
 		if took := flood(c, n, payload); took < 400*time.Millisecond {
 			t.Errorf("%s: %d messages in %v, want half a second", limit, n, took)
 		}
-		g.reached(t, limit, 1) // a client is told of once, not for each of its packets
+		// A client is told of once, not for each of its packets; on a machine that pauses it is within its rate meanwhile, and above it anew.
+		if told := g.metric(t, "limits_reached_total", limit); told < 1 || int(told) > n/3 {
+			t.Errorf("%s: told %v times of %d messages", limit, told, n)
+		}
 		if s := g.metric(t, "slowed_seconds_total", limit); s <= 0 { // time in which a busy machine did nothing is not among it
 			t.Errorf("%s: slowed for %v s", limit, s)
 		}
@@ -47,13 +50,13 @@ func TestRatesSlowTheReader(t *testing.T) {
 		c.Disconnect()
 	}
 	f("client_rate", 60, "x", func(c *mqtt.Config) { c.ClientRate.Messages = 100 })
-	f("client_rate", 6, strings.Repeat("x", 10_000), func(c *mqtt.Config) { c.ClientRate.Bytes = 100_000 })
+	f("client_rate", 60, strings.Repeat("x", 1000), func(c *mqtt.Config) { c.ClientRate.Bytes = 100_000 })
 	f("client_rate", 60, "x", func(c *mqtt.Config) {
 		c.ClientRate.Messages = 1
 		c.Listeners[0].ClientRate.Messages = 100 // instead
 	})
 	f("listener_rate", 60, "x", func(c *mqtt.Config) { c.Listeners[0].Rate.Messages = 100 })
-	f("rate", 6, strings.Repeat("x", 10_000), func(c *mqtt.Config) { c.Rate.Bytes = 100_000 })
+	f("rate", 60, strings.Repeat("x", 1000), func(c *mqtt.Config) { c.Rate.Bytes = 100_000 })
 }
 
 // A rate for all is shared: two that send have half of it each, and one listener's is not another's.
