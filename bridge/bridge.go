@@ -26,7 +26,10 @@ type Options struct {
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 	Now        func() time.Time // the clock of Record.ReceivedAt
-	Dial       func(ctx context.Context, network, host string) (net.Conn, error)
+
+	// Await are the streams whose publishers wait for Kafka, see Bridge.Await.
+	Await map[string]Await
+	Dial  func(ctx context.Context, network, host string) (net.Conn, error)
 }
 
 // Bridge carries records from the spool to Kafka.
@@ -44,7 +47,9 @@ type Bridge struct {
 	dead       *DeadLetters // nil when there are none
 	gatewayID  string
 	dial       func(ctx context.Context, network, host string) (net.Conn, error)
-	spoolID    string // of routes that deliver exactly once: positions in Kafka are this spool's
+	awaits     map[string]Await
+	watched    map[string][][]*watch // of the streams in awaits, by partition and route
+	spoolID    string                // of routes that deliver exactly once: positions in Kafka are this spool's
 	pausing    sync.Mutex
 	redriving  chan struct{} // holds one while a redrive runs
 	saveC      chan struct{}
@@ -72,8 +77,8 @@ func New(cfg Config, opts Options) (*Bridge, error) {
 	}
 	b := &Bridge{
 		cfg: cfg, gatewayID: opts.GatewayID, dial: opts.Dial, source: opts.Log, log: opts.Logger, registerer: opts.Registerer, now: opts.Now,
-		redriving: make(chan struct{}, 1),
-		saveC:     make(chan struct{}, 1), closed: make(chan struct{}), stopFeeding: func() {}, stopSaving: func() {}, stopSending: func() {},
+		redriving: make(chan struct{}, 1), awaits: opts.Await, watched: make(map[string][][]*watch),
+		saveC: make(chan struct{}, 1), closed: make(chan struct{}), stopFeeding: func() {}, stopSaving: func() {}, stopSending: func() {},
 	}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
@@ -207,6 +212,7 @@ func (b *Bridge) openRoute(rc RouteConfig, gatewayID string, streams map[string]
 	if isNew {
 		b.tellStart(rc, cursor, streams[rc.Stream])
 	}
+	b.watch(r, streams[rc.Stream])
 	feeders := make(map[int]*feeder)
 	for p := range streams[rc.Stream] {
 		feeders[p] = newFeeder(b, r, p, cursor, keep)
@@ -244,6 +250,9 @@ func (b *Bridge) Run(ctx context.Context) error {
 	for _, f := range b.feeders {
 		b.feeding.Go(func() { f.feed(ctx) })
 		b.feeding.Go(func() { f.catchUp(ctx) })
+		if w := f.watch; w != nil {
+			b.feeding.Go(func() { f.await(ctx, w) })
+		}
 		if f.exactly != nil {
 			b.sending.Go(func() { f.exactly.Run(sendCtx) })
 		}

@@ -32,6 +32,7 @@ type feeder struct {
 
 	crashEnd spool.Offset // records below it may have been sent by a run that had no end
 	began    time.Time
+	watch    *watch            // nil when nobody waits for its records
 	exactly  *kafka.Exactly    // nil for at_least_once
 	opened   bool              // exactly once: the positions are known; this and the next are guarded by mu
 	openErr  error             // why they are not
@@ -48,6 +49,7 @@ type feeder struct {
 	kept      spool.Offset     // what keep was told
 	now       time.Time        // of the batch in hand
 	placing   *outlet          // of the record in hand, while it waits for a lane: it must not be given up as idle
+	placedOn  *lane            // of the record in hand, see watch.placed
 	head      int64            // receive time of the record in hand, 0 at the tail
 	outlets   map[string]*outlet
 	dests     map[destination]*outlet // cache; nil is a record that the route does not take
@@ -84,6 +86,9 @@ func newFeeder(b *Bridge, r *route, partition int, cursor, keep Cursor) *feeder 
 		hints:   make(map[string]hint),
 		outlets: make(map[string]*outlet),
 		dests:   make(map[destination]*outlet),
+	}
+	if r.watches != nil {
+		r.watches[partition].take(f)
 	}
 	f.tail, f.behind = r.mapper.NewScratch(b.now), r.mapper.NewScratch(b.now)
 	f.graves.ctx, f.graves.end = context.WithCancel(context.Background())
@@ -236,6 +241,9 @@ func (f *feeder) commitLocked() {
 	if keep > f.kept {
 		f.kept = keep
 		f.keep.Commit(f.partition, keep)
+	}
+	if f.watch != nil {
+		f.tellAwaitedLocked()
 	}
 }
 

@@ -52,6 +52,9 @@ type lane struct {
 	kafkaNext int64        // behind the last acknowledged message in the partition; negative when it is not known
 	savedNext int64        // of it, what the entry says
 
+	awaited []ticket // of those who wait for records of the lane, ascending
+	gone    bool     // it was taken away with something left
+
 	entry   bool         // may have an entry in the spool's state, be it on its way
 	stored  bool         // has one that speaks for it, and not the cursor
 	savedAt spool.Offset // what the entry says

@@ -189,6 +189,7 @@ func (f *feeder) removeLocked(l *lane) {
 		f.dropped = append(f.dropped, l.key())
 		signal(f.saveC)
 	}
+	l.forgetLocked()
 	l.drop()
 	f.lanes = slices.DeleteFunc(f.lanes, func(x *lane) bool { return x == l })
 	f.up.lanes.Add(-1)

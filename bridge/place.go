@@ -17,6 +17,9 @@ func (f *feeder) take(ctx context.Context, b spool.Batch) error {
 		lost := uint64(g.To - max(g.From, f.pos))
 		f.r.counts.gap(g.Reason, lost)
 		f.log.Error("records are gone before they were delivered", "from", max(g.From, f.pos), "to", g.To, "reason", g.Reason)
+		if f.watch != nil {
+			f.lostLocked(g)
+		}
 	}
 	f.r.counts.expired.Add(uint64(b.Expired))
 	for i := range b.Records {
@@ -34,9 +37,15 @@ func (f *feeder) take(ctx context.Context, b spool.Batch) error {
 			return err
 		}
 		f.pos = rec.Offset + 1
+		if f.watch != nil {
+			f.placedLocked(rec.Offset, f.placedOn)
+		}
 	}
 	f.pos = max(f.pos, b.Next)
-	f.head = 0
+	if f.watch != nil {
+		f.passLocked(f.pos)
+	}
+	f.headLocked(0)
 	f.kickLocked()
 	f.commitLocked()
 	if f.detached > 0 {
@@ -48,7 +57,9 @@ func (f *feeder) take(ctx context.Context, b spool.Batch) error {
 // placeLocked gives rec to its lane. It waits while the lane is full, and detaches a lane that would hold the others.
 func (f *feeder) placeLocked(ctx context.Context, rec *spool.Record) error {
 	o, d := f.decideLocked(f.tail, rec, false)
+	f.placedOn = nil
 	if d.Action == mapping.Refuse {
+		f.placedOn = buried
 		return f.entombLocked(ctx, rec, &d)
 	}
 	if o == nil {
@@ -57,7 +68,7 @@ func (f *feeder) placeLocked(ctx context.Context, rec *spool.Record) error {
 		}
 		return nil
 	}
-	f.head = rec.ReceivedAt
+	f.headLocked(rec.ReceivedAt)
 	o.used, f.placing = f.now, o
 	defer func() { f.placing = nil }()
 	if f.pos == f.committed {
@@ -76,6 +87,7 @@ func (f *feeder) placeLocked(ctx context.Context, rec *spool.Record) error {
 			continue
 		}
 		l := f.laneLocked(o, &d)
+		f.placedOn = l
 		if l.detached {
 			o.owed++
 			return nil // the catch-up comes to it

@@ -46,6 +46,7 @@ type rig struct {
 	next    map[string]int                                                    // by client: number of its next record
 	dial    func(ctx context.Context, network, host string) (net.Conn, error) // nil is net's
 	source  func() Log                                                        // nil is log
+	await   map[string]Await                                                  // nobody waits when nil
 	handler slog.Handler                                                      // of the log, nil for what BRIDGE_TEST_LOG says
 }
 
@@ -92,7 +93,7 @@ func (r *rig) start(cfg Config) *Bridge {
 	if r.source != nil {
 		source = r.source()
 	}
-	b, err := New(cfg, Options{Log: source, GatewayID: "gw1", Logger: r.logger(), Dial: dial})
+	b, err := New(cfg, Options{Log: source, GatewayID: "gw1", Logger: r.logger(), Dial: dial, Await: r.await})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -23,6 +23,7 @@ type route struct {
 	pauses    pauses
 	rate      *rate       // nil is no limit
 	unread    atomic.Bool // a partition could not be read back
+	watches   []*watch    // by partition; nil when nobody waits for the route's records
 
 	refusals   refusals
 	overflowed atomic.Bool // the template asked for more topics than the route may have

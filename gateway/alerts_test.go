@@ -31,7 +31,7 @@ type ruleFile struct {
 
 // sometimes are the series that a gateway without TLS, or without tiering, does not have.
 var sometimes = map[string]bool{
-	"forebay_mqtt_certificate_not_after_seconds": true, "forebay_tiering_up": true, "forebay_tiering_damaged_reads_total": true,
+	"forebay_mqtt_upstream_ack_fallbacks_total": true, "forebay_mqtt_certificate_not_after_seconds": true, "forebay_tiering_up": true, "forebay_tiering_damaged_reads_total": true,
 }
 
 // Every alert parses, names metrics that the gateway has, and links to a section of the runbook.

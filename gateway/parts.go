@@ -125,6 +125,7 @@ func (g *Gateway) bridgePart(log *slog.Logger) part {
 				Logger:     log,
 				Registerer: g.reg,
 				Now:        g.spool.Now,
+				Await:      awaits(g.cfg.Spool),
 			})
 			if err != nil {
 				return err
@@ -160,6 +161,8 @@ func (g *Gateway) mqttPart(log, audit *slog.Logger) part {
 				Registerer: g.reg,
 				Now:        g.spool.Now,
 				Own:        g.spool.OwnNow,
+				Upstream:   ackUpstream{g.routes()},
+				Acks:       ackRules(g.cfg.Spool),
 			})
 			if err != nil {
 				return err

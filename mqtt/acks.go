@@ -24,6 +24,7 @@ type ackSlot struct {
 	kind   byte // packets.Puback or packets.Pubrec
 	reason byte
 	done   bool
+	late   bool // it waited for the upstream in vain
 }
 
 // add reserves the next answer and returns its number. counted is false for a repeated QoS 2 publish of this connection,
@@ -51,13 +52,25 @@ func (w *ackWindow) resolve(n uint64, reason byte, emit func(ackSlot)) {
 	w.emitLocked(emit)
 }
 
+// resolveLate is resolve for a publish that waited for the upstream in vain.
+func (w *ackWindow) resolveLate(n uint64, emit func(ackSlot)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n < w.base {
+		return
+	}
+	s := &w.slots[n-w.base]
+	s.done, s.late, s.reason = true, true, reasonQuotaExceeded
+	w.emitLocked(emit)
+}
+
 // resolvePID sets all open PUBRECs for an identifier: a publish and its repetitions have one outcome.
 func (w *ackWindow) resolvePID(pid uint16, reason byte, emit func(ackSlot)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i := range w.slots {
 		if s := &w.slots[i]; s.kind == packets.Pubrec && s.pid == pid && !s.done {
-			s.done, s.reason = true, reason
+			s.done, s.late, s.reason = true, reason >= 0x80, reason
 		}
 	}
 	w.emitLocked(emit)
@@ -152,6 +165,13 @@ func (w *ackWindow) settle() {
 		}
 		w.cond.Wait()
 	}
+}
+
+// isEnded reports whether nothing leaves any more.
+func (w *ackWindow) isEnded() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ended
 }
 
 // end lets nothing leave any more and frees the reader.

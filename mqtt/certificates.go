@@ -112,9 +112,12 @@ func connectionState(nc net.Conn) (tls.ConnectionState, bool) {
 }
 
 // Health is nil, or says what about the listeners somebody has to do something about: files that are not in use, a certificate or
-// a revocation list that has expired.
+// a revocation list that has expired. And whose acknowledgements do not wait for the upstream although they should.
 func (srv *Server) Health() error {
 	var errs []error
+	if srv.upstream != nil {
+		errs = append(errs, srv.upstream.health(time.Now()))
+	}
 	for _, l := range srv.listeners {
 		if l.tls == nil {
 			continue

@@ -74,6 +74,9 @@ type conn struct {
 	// Of the log's commit goroutine.
 	inGroup bool // in Server.inGroup
 
+	// Of upstreamAcks.run.
+	answered bool // in its list of connections to flush
+
 	marked atomic.Bool // in a distributor's list of connections to flush
 
 	admitted atomic.Pointer[admission] // as whom it was let in; nil before that

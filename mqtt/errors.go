@@ -24,6 +24,9 @@ var (
 	ErrQuotaExceeded = errors.New("quota exceeded")
 )
 
+// ErrClosed means that the server was closed before it ran.
+var ErrClosed = errors.New("mqtt: server is closed")
+
 var (
 	errBehind = errors.New("session is too far behind")
 

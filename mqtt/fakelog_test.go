@@ -158,6 +158,8 @@ func (l *fakeLog) Streams() []spool.StreamInfo {
 
 func (l *fakeLog) StreamFor(string) string { return spool.DefaultStream }
 
+func (l *fakeLog) PlaceFor(*spool.Record) (string, int) { return spool.DefaultStream, 0 }
+
 func (l *fakeLog) Bounds(string, int) (start, end spool.Offset) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

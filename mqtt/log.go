@@ -20,6 +20,9 @@ type Log interface {
 
 	Streams() []spool.StreamInfo
 	StreamFor(topic string) string
+
+	// PlaceFor is the stream and partition that a record would go to now.
+	PlaceFor(rec *spool.Record) (stream string, partition int)
 	Bounds(stream string, partition int) (start, end spool.Offset)
 
 	// SeekTime is the offset of the first record that was received at t or later, the log end when there is none.

@@ -177,6 +177,10 @@ func newMetrics(srv *Server, reg prometheus.Registerer) (*metrics, error) {
 		Name: "forebay_mqtt_output_bytes", Help: "Output that waits for all connections.",
 	}, func() float64 { return float64(srv.output.bytes.Load()) }))
 
+	if srv.upstream != nil {
+		m.list = append(m.list, srv.upstream.newAckMetrics()...)
+	}
+
 	for i, c := range m.list {
 		if err := reg.Register(c); err != nil {
 			for _, done := range m.list[:i] {

@@ -28,7 +28,7 @@ func (c *conn) publish(ctx context.Context, p *wire.Publish) bool {
 		c.closeFor(err)
 		return false
 	}
-	if p.QoS == 2 && c.repeated(p.PacketID) {
+	if p.QoS == 2 && c.repeated(p.PacketID, p.Topic) {
 		return true
 	}
 	if p.QoS > 0 && !c.admit() {
@@ -38,6 +38,11 @@ func (c *conn) publish(ctx context.Context, p *wire.Publish) bool {
 		return c.refusePublish(p, err)
 	}
 	rec := p.Record(c.sess.id, c.userName, c.srv.now())
+	if p.QoS > 0 {
+		if err := c.mayWait(rec); err != nil {
+			return c.refuseLate(p, err)
+		}
+	}
 	var room reservation
 	if p.Retain {
 		var err error
@@ -176,7 +181,14 @@ func (in *inbound) Durable(rec *spool.Record, err error) {
 		if in.retain {
 			c.srv.retained.apply(asGiven(rec, in.expires))
 		}
-		c.srv.lanes.acknowledged(c.srv.spool.StreamFor(rec.Topic), rec)
+		stream := c.srv.spool.StreamFor(rec.Topic)
+		c.srv.lanes.acknowledged(stream, rec)
+		if u := c.srv.upstream; u != nil && in.qos > 0 && rec.Offset != spool.NoOffset { // without an offset the stream's policy let it go
+			if s := u.streams[stream]; s != nil {
+				u.stored(s, in, rec)
+				return
+			}
+		}
 	}
 	switch {
 	case in.qos == 2:

@@ -27,12 +27,14 @@ const (
 	inboundPending inboundState = iota
 	inboundStored
 	inboundReleasing
+	inboundUnsure  // stored, and waited for the upstream in vain; see late.go
+	inboundRefused // the same, and its deletion is not durable yet
 )
 
-// repeated answers a QoS 2 publish whose identifier was accepted and not released. It is of a message that was allowed and
+// repeated answers a QoS 2 publish to a topic whose identifier was accepted and not released. It is of a message that was allowed and
 // is stored, and nothing else of it is looked at: a refusal would let the client give the identifier to another message,
 // which would then be taken for a repetition. Nor does it count against Receive Maximum again.
-func (c *conn) repeated(pid uint16) bool {
+func (c *conn) repeated(pid uint16, topic string) bool {
 	c.acks.wait(2 * c.srv.cfg.ReceiveMaximum) // however often it comes, what it costs is bounded
 	s := c.sess
 	s.mu.Lock()
@@ -43,7 +45,11 @@ func (c *conn) repeated(pid uint16) bool {
 	}
 	n := c.acks.add(packets.Pubrec, pid, id.conn != c)
 	id.conn = c
+	again := s.askAgainLocked(c, pid, &id, topic)
 	s.inbound[pid] = id
+	if again != nil {
+		again.begin()
+	}
 	if id.state == inboundStored {
 		c.acks.resolve(n, reasonSuccess, c.acknowledge)
 		c.out.wake()
@@ -117,18 +123,26 @@ func (s *session) stored(in *inbound, err error) {
 		in.c.closeFor(err)
 		return
 	}
+	if c := s.keep(in); c != nil {
+		s.srv.flushAfterGroup(c)
+	}
+}
+
+// keep answers all that wait for an identifier whose record is where it has to be, and returns the connection to flush.
+func (s *session) keep(in *inbound) *conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	id, ok := s.inbound[in.pid]
 	if !ok || id.gen != in.gen {
-		return
+		return nil
 	}
 	id.state = inboundStored
 	s.inbound[in.pid] = id
 	if c := s.conn; c != nil {
 		c.acks.resolvePID(in.pid, reasonSuccess, c.acknowledge)
-		s.srv.flushAfterGroup(c)
+		return c
 	}
+	return nil
 }
 
 // released deals with a PUBREL; false ends the connection.
@@ -145,7 +159,7 @@ func (c *conn) released(ctx context.Context, p *wire.Ack) bool {
 		c.pubcomp(p.PacketID, reasonIDNotFound) // MQTT 3.1.1 has no reason: PUBCOMP it is
 		c.out.wake()
 		return true
-	case id.state == inboundPending:
+	case id.state == inboundPending, id.state == inboundUnsure, id.state == inboundRefused:
 		s.mu.Unlock()
 		c.closeFor(protocolError("PUBREL before PUBREC"))
 		return false

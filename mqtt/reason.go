@@ -61,7 +61,7 @@ func reasonOf(err error) byte {
 		return we.Code.Code
 	case errors.Is(err, spool.ErrFull), errors.Is(err, ErrQuotaExceeded), errors.Is(err, errBehind), errors.Is(err, errByteRate),
 		errors.Is(err, errTooManyConnections), errors.Is(err, errTooManyFromAddress), errors.Is(err, errRetainedCount),
-		errors.Is(err, errRetainedSize), errors.Is(err, errUserProperties):
+		errors.Is(err, errRetainedSize), errors.Is(err, errUserProperties), errors.Is(err, errAway):
 		return reasonQuotaExceeded
 	case errors.Is(err, errMessageRate):
 		return reasonMessageRate
@@ -75,7 +75,7 @@ func reasonOf(err error) byte {
 		return reasonBadUserName
 	case errors.Is(err, ErrBanned):
 		return reasonBanned
-	case errors.Is(err, ErrServerBusy), errors.Is(err, errSuperseded):
+	case errors.Is(err, ErrServerBusy), errors.Is(err, errSuperseded), errors.Is(err, errLate):
 		return reasonServerBusy
 	case errors.Is(err, auth.ErrUnavailable):
 		return reasonServerUnavailable
@@ -207,11 +207,15 @@ func (c *conn) acknowledge(s ackSlot) {
 	if s.reason >= 0x80 {
 		c.srv.metrics.refused(s.reason)
 	}
+	text := ""
+	if s.late {
+		text = lateText
+	}
 	c.out.control(func(b []byte) []byte {
 		if s.kind == packets.Puback {
-			return c.peer.AppendPuback(b, s.pid, s.reason, "")
+			return c.peer.AppendPuback(b, s.pid, s.reason, text)
 		}
-		return c.peer.AppendPubrec(b, s.pid, s.reason, "")
+		return c.peer.AppendPubrec(b, s.pid, s.reason, text)
 	})
 }
 

@@ -27,7 +27,11 @@ type Options struct {
 	Logger     *slog.Logger          // nil discards
 	Audit      *slog.Logger          // of audit events; nil is Logger
 	Registerer prometheus.Registerer // nil is private
-	Now        func() time.Time      // nil is time.Now
+
+	// Upstream is asked for the streams in Acks, whose publishers wait until their messages have arrived there.
+	Upstream Upstream
+	Acks     map[string]AckRule // by stream
+	Now      func() time.Time   // nil is time.Now
 
 	// Own is time that never steps, over restarts either: ends of sessions and delays of wills are kept in it. Nil is Now.
 	Own func() time.Time
@@ -73,6 +77,7 @@ type Server struct {
 	fights   *fights
 	clock    clock
 	low      *lowWater
+	upstream *upstreamAcks // nil when no publisher waits for the upstream
 
 	// inGroup is what the acknowledgements of the present commit group have to be flushed to. It belongs to the log's
 	// commit goroutine.
@@ -141,6 +146,9 @@ func New(cfg Config, opts Options) (*Server, error) {
 	srv.output.limit = int64(cfg.OutputMemory)
 	srv.fights = newFights(&srv.cfg)
 	srv.limitOpen(openFiles())
+	if opts.Upstream != nil && len(opts.Acks) > 0 {
+		srv.upstream = newUpstreamAcks(srv, opts.Upstream, opts.Acks)
+	}
 	m, err := newMetrics(srv, opts.Registerer)
 	if err != nil {
 		return nil, fmt.Errorf("mqtt: %w", err)
@@ -225,9 +233,13 @@ func (srv *Server) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	srv.connMu.Lock()
 	if srv.started || srv.closing {
+		started := srv.started
 		srv.connMu.Unlock()
 		cancel()
-		return errors.New("mqtt: run twice or after close")
+		if !started {
+			return ErrClosed
+		}
+		return errors.New("mqtt: run twice")
 	}
 	srv.started = true
 	srv.stop = cancel
@@ -241,6 +253,9 @@ func (srv *Server) Run(ctx context.Context) error {
 	start := func(fn func(context.Context)) { wg.Go(func() { fn(inner) }) }
 	start(srv.writer.run)
 	start(srv.audit.Run)
+	if srv.upstream != nil {
+		start(srv.upstream.run)
+	}
 	if srv.auth != nil {
 		start(func(ctx context.Context) { srv.auth.Watch(ctx, srv.rulesChanged) })
 	}

@@ -54,6 +54,7 @@ type session struct {
 
 	inbound map[uint16]inboundID // QoS 2 publishes whose PUBREL has not come
 	nextGen uint32
+	awaited map[uint16]*Awaited // of those whose state is inboundUnsure
 
 	will *will // of the connection, or waiting for its delay; see setWillLocked
 }

@@ -140,7 +140,38 @@ type StreamConfig struct {
 	// (reason code 0x97), drop_oldest (make room by removing records that are not delivered yet) or drop_new (acknowledge
 	// and drop). Drops are counted.
 	WhenFull FullPolicy `yaml:"when_full"`
+
+	// When a publish of QoS 1 or 2 is acknowledged: local (it is durable here) or upstream (it is durable here, and Kafka has it on
+	// the routes that must have it). With upstream a publisher waits for Kafka, and its later messages to any stream with it, since
+	// acknowledgements leave in order. A message that no such route takes is acknowledged when it is durable here.
+	Ack AckMode `yaml:"ack"`
+
+	// Routes that must have a message, with ack: upstream. Default: all that read the stream.
+	AckRoutes []string `yaml:"ack_routes"`
+
+	// Longest time that an acknowledgement waits for Kafka. The default outlasts a broker that dies: its cluster notices after 9 s
+	// (broker.session.timeout.ms) and then elects. Once a way has been closed for that long, nobody waits for it any more.
+	AckTimeout unit.Duration `yaml:"ack_timeout"`
+
+	// What a publisher is told when the time is over: refuse (reason code 0x97; an MQTT 3.1.1 client, which cannot be told, loses
+	// its connection), disconnect (it sends the message again, which then comes twice with QoS 1), or accept (success: the message is
+	// durable here). In each case the message stays in the spool and is sent later. With refuse and disconnect a message is not even
+	// stored while the route is paused, or its upstream has not answered for ack_timeout.
+	AckFallback string `yaml:"ack_fallback"`
 }
+
+// AckMode says when a publisher is acknowledged. The spool itself only keeps it.
+type AckMode string
+
+// The modes, and what becomes of a publisher that waits in vain.
+const (
+	AckLocal    AckMode = "local"
+	AckUpstream AckMode = "upstream"
+
+	AckAccept     = "accept"
+	AckRefuse     = "refuse"
+	AckDisconnect = "disconnect"
+)
 
 // SyncMode says when a record counts as durable.
 type SyncMode string
@@ -192,6 +223,10 @@ func DefaultStreamConfig(name string) StreamConfig {
 		PartitionBy: PartitionByClientID,
 		Retention:   unit.Duration(72 * time.Hour),
 		WhenFull:    FullBlock,
+		Ack:         AckLocal,
+		AckRoutes:   []string{},
+		AckTimeout:  unit.Duration(15 * time.Second),
+		AckFallback: AckRefuse,
 	}
 }
 
@@ -210,6 +245,18 @@ func (c StreamConfig) WithDefaults() StreamConfig {
 	}
 	if c.WhenFull == "" {
 		c.WhenFull = d.WhenFull
+	}
+	if c.Ack == "" {
+		c.Ack = d.Ack
+	}
+	if c.AckRoutes == nil {
+		c.AckRoutes = d.AckRoutes
+	}
+	if c.AckTimeout == 0 {
+		c.AckTimeout = d.AckTimeout
+	}
+	if c.AckFallback == "" {
+		c.AckFallback = d.AckFallback
 	}
 	return c
 }
@@ -349,6 +396,27 @@ func (c StreamConfig) validate(fault func(string, ...any)) {
 	case FullBlock, FullReject, FullDropOldest, FullDropNew:
 	default:
 		fault(".when_full: %q is none of block, reject, drop_oldest, drop_new", c.WhenFull)
+	}
+	c.validateAck(fault)
+}
+
+func (c StreamConfig) validateAck(fault func(string, ...any)) {
+	switch c.Ack {
+	case AckUpstream:
+	case AckLocal:
+		if len(c.AckRoutes) > 0 {
+			fault(".ack_routes: routes of a stream whose ack is local: set ack: upstream, or leave ack_routes out")
+		}
+	default:
+		fault(".ack: %q is neither local nor upstream", c.Ack)
+	}
+	if d := c.AckTimeout.Std(); d < 100*time.Millisecond || d > 10*time.Minute {
+		fault(".ack_timeout: %v is not between 100ms and 10m", c.AckTimeout)
+	}
+	switch c.AckFallback {
+	case AckAccept, AckRefuse, AckDisconnect:
+	default:
+		fault(".ack_fallback: %q is none of refuse, disconnect, accept", c.AckFallback)
 	}
 }
 

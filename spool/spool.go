@@ -330,6 +330,12 @@ func (s *Spool) Streams() []StreamInfo {
 // StreamFor is the stream that takes a topic.
 func (s *Spool) StreamFor(topic string) string { return s.streamFor(topic).name }
 
+// PlaceFor is the stream and partition that a record goes to, unless its entry names a stream.
+func (s *Spool) PlaceFor(r *Record) (stream string, partition int) {
+	p := s.streamFor(r.Topic).partitionFor(r)
+	return p.st.name, p.num
+}
+
 // Bounds are the log start and the durable log end (the next offset) of a partition; both 0 when there is no such one.
 func (s *Spool) Bounds(stream string, partition int) (start, end Offset) {
 	p := s.partition(stream, partition)

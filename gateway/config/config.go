@@ -101,6 +101,7 @@ func (c Config) Validate() error {
 		below("tiering", c.Tiering.Validate()),
 		below("replay", c.Replay.Validate()),
 		c.validateStreams(),
+		c.validateAcks(),
 		c.validateAddresses(),
 		c.validatePaths(),
 	)
@@ -172,6 +173,42 @@ func (c Config) validateStreams() error {
 	}
 	if audit != "" && audit == dead && c.keepsDeadLetters() {
 		errs = append(errs, fmt.Errorf("mqtt.audit.stream: %q is the stream of dead letters (bridge.dead_letter_stream)", audit))
+	}
+	return errors.Join(errs...)
+}
+
+// validateAcks reports streams whose publishers would wait for a route that there is not.
+func (c Config) validateAcks() error {
+	var errs []error
+	for i, st := range c.Spool.Streams {
+		if st.Ack != spool.AckUpstream {
+			continue
+		}
+		key := fmt.Sprintf("spool.streams[%d]", i)
+		if st.Name != spool.DefaultStream && len(st.Filters) == 0 {
+			errs = append(errs, fmt.Errorf("%s.ack: stream %q has no filters, so that nobody publishes to it: leave ack out", key, st.Name))
+			continue
+		}
+		var readers []string
+		for _, r := range c.Bridge.Routes {
+			if cmp.Or(r.Stream, spool.DefaultStream) == st.Name {
+				readers = append(readers, r.Name)
+			}
+		}
+		if len(readers) == 0 {
+			errs = append(errs, fmt.Errorf("%s.ack: no route reads stream %q: add one below bridge.routes, or set ack: local", key, st.Name))
+			continue
+		}
+		for j, name := range st.AckRoutes {
+			if slices.Contains(readers, name) {
+				continue
+			}
+			problem := fmt.Sprintf("no route %q reads stream %q; there are %s", name, st.Name, strings.Join(readers, ", "))
+			if near := nearest(name, readers); near != "" {
+				problem = fmt.Sprintf("no route %q reads stream %q (did you mean %s?)", name, st.Name, near)
+			}
+			errs = append(errs, fmt.Errorf("%s.ack_routes[%d]: %s", key, j, problem))
+		}
 	}
 	return errors.Join(errs...)
 }

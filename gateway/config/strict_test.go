@@ -31,7 +31,7 @@ func TestStrictRefuses(t *testing.T) {
 	f("admin:\n  allow_remote: yes\n", `f.yaml:2:17: admin.allow_remote: "yes" is text: want true or false`)
 	f("admin:\n  Address: localhost:1\n", "f.yaml:2:3: admin.Address: unknown key (did you mean address?)")
 	f("spool:\n  streams:\n", "f.yaml:2:11: spool.streams: is empty: want a list, each item with keys "+
-		"(name, filters, partitions, partition_by, retention, max_size, ttl, max_ttl, when_full), or [] for none")
+		"(name, filters, partitions, partition_by, retention, max_size, ttl, max_ttl, when_full, ack, ack_routes, ack_timeout, ack_fallback), or [] for none")
 	f("spool:\n  streams:\n    - name: a\n      filters: a/#\n",
 		"f.yaml:4:16: spool.streams[0].filters: is text: want a list, such as [text]")
 	f("log:\n  <<: {level: info}\n", "f.yaml:2:3: log: merge keys (<<) are not supported: write the keys out")
