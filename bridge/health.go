@@ -183,6 +183,9 @@ func (b *Bridge) Health() []RouteHealth {
 				f.examine(&h, now)
 			}
 		}
+		if h.State == OK {
+			h.unreachable(r.up.Status())
+		}
 		if lanes, since := r.pauses.names(); len(lanes) > 0 && h.State != Stuck {
 			h.State, h.Since, h.Reason = Paused, since, "paused"
 			h.Where = "lane " + strings.Join(lanes[:min(len(lanes), 8)], ", ")
@@ -194,6 +197,18 @@ func (b *Bridge) Health() []RouteHealth {
 		out = append(out, h)
 	}
 	return out
+}
+
+// unreachable says that records wait for an upstream that does not answer, before that has lasted long enough to be stuck.
+func (h *RouteHealth) unreachable(s kafka.Status) {
+	if s.Down.IsZero() {
+		return
+	}
+	h.Since, h.Reason = s.Down, "unreachable"
+	if s.ConnError != nil {
+		h.Error = s.ConnError.Error()
+		_, h.Hint = kafka.ConnectionReason(s.ConnError)
+	}
 }
 
 // examine makes h what is wrong with f, if that has been wrong for longer than what h says.

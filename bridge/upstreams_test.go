@@ -13,6 +13,21 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 )
 
+// A route that waits for an upstream says so from the start, while its patience lasts.
+func TestRouteSaysThatItsUpstreamDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, newMemLog(map[string]int{"default": 1}), kfake.SeedTopics(1, "telemetry"))
+		defer r.stop()
+		r.cluster.Close()
+		r.publish(oneTopic("a"), 1, 1)
+		r.start(oneRoute(RouteConfig{Topic: "telemetry"}))
+		r.until("unreachable", stuckAfter/2, func() bool { return r.b.Health()[0].Reason == "unreachable" })
+		if h := r.b.Health()[0]; h.State != OK || h.Since.IsZero() || h.Error == "" {
+			t.Errorf("%+v", h)
+		}
+	})
+}
+
 // An upstream that was never there shows as one that goes away later does: in the log within seconds, and in the health.
 func TestUpstreamThatIsAwayAtTheStartIsToldOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

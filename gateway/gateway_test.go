@@ -3,10 +3,12 @@ package gateway
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -100,6 +102,40 @@ func TestGatewayRunsAndStops(t *testing.T) {
 			t.Errorf("after Run: %+v", h)
 		}
 	}
+}
+
+// A bridge that was closed before it ran is no news beside the fault that closed it.
+func TestFailedStartLogsOnlyItsFault(t *testing.T) {
+	for range 10 {
+		c := small(t)
+		c.MQTT.Auth.Password.File = filepath.Join(t.TempDir(), "missing")
+		c.MQTT.Auth.Methods = []string{"password"}
+		var warned warnings
+		g, err := New(c, Options{Logger: slog.New(&warned)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := g.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "missing") {
+			t.Errorf("got %v", err)
+		}
+		if n := warned.ended.Load(); n > 0 {
+			t.Fatal("the log says that a part ended with an error")
+		}
+	}
+}
+
+// warnings counts the lines about parts that ended with an error.
+type warnings struct{ ended atomic.Int64 }
+
+func (w *warnings) Enabled(context.Context, slog.Level) bool { return true }
+func (w *warnings) WithAttrs([]slog.Attr) slog.Handler       { return w }
+func (w *warnings) WithGroup(string) slog.Handler            { return w }
+
+func (w *warnings) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == "part ended with an error" {
+		w.ended.Add(1)
+	}
+	return nil
 }
 
 func TestGatewayGivesBackWhatItTookWhenAPartCannotStart(t *testing.T) {

@@ -7,6 +7,9 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/forebay-gateway/forebay/bridge"
+	"github.com/forebay-gateway/forebay/mqtt"
 )
 
 // The order of a gateway. Parts start from top to bottom, each one when the one before it is ready, and stop from bottom to top:
@@ -120,7 +123,7 @@ func (l *lifecycle) watch(p part, ended chan<- struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.states[p.name] != running {
-		if err != nil && !errors.Is(err, context.Canceled) {
+		if err != nil && !errors.Is(err, context.Canceled) && !stoppedFirst(err) {
 			l.log.Warn("part ended with an error", "part", p.name, "err", err)
 		}
 		return
@@ -130,6 +133,11 @@ func (l *lifecycle) watch(p part, ended chan<- struct{}) {
 	}
 	l.states[p.name], l.errs[p.name] = failed, err
 	l.log.Error("part failed, the others go on", "part", p.name, "err", err, "hint", p.hint)
+}
+
+// stoppedFirst reports whether a part was stopped before it began to run, as happens when a later one cannot start.
+func stoppedFirst(err error) bool {
+	return errors.Is(err, bridge.ErrClosed) || errors.Is(err, mqtt.ErrClosed)
 }
 
 // stopAll stops every part, last first.

@@ -168,23 +168,7 @@ func shortened(s string, n int) string {
 }
 
 func newDeadLetterShow() *cobra.Command {
-	cmd := &cobra.Command{Use: "show ID", Short: "Show a dead letter with its record", Args: cobra.ExactArgs(1)}
-	target, out := addRunning(cmd), addOutput(cmd)
-	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		c, err := target.open()
-		if err != nil {
-			return err
-		}
-		l, err := c.DeadLetter(contextOf(cmd), args[0])
-		if err != nil {
-			return hinted(c, err)
-		}
-		if out.json {
-			return writeJSON(cmd.OutOrStdout(), l)
-		}
-		return printLetter(cmd.OutOrStdout(), l)
-	})
-	return cmd
+	return newShow(&cobra.Command{Use: "show ID", Short: "Show a dead letter with its record"}, (*api.Client).DeadLetter, printLetter)
 }
 
 func printLetter(w io.Writer, l bridge.DeadLetter) error {

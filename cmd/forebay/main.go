@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -94,6 +95,7 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 		Version:       build().Version, // --version; the command version says more
 	}
+	root.SetFlagErrorFunc(wrongFlag)
 	root.SuggestionsMinimumDistance = 2
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(newServe(), newDemo(), newConfig(), newSpool(), newTier(), newDeadLetter(), newReplay(), newRoute(), newPasswd(), newACL(), newBan(), newReload(), newVersion())
@@ -110,6 +112,20 @@ func onlyCommands(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("unknown command %q for %q (did you mean %s?)", args[0], cmd.CommandPath(), near[0])
 	}
 	return fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
+}
+
+// wrongFlag names what has to come first when a flag was given to a command that only has others below it.
+func wrongFlag(cmd *cobra.Command, err error) error {
+	if !cmd.HasAvailableSubCommands() || cmd == cmd.Root() {
+		return err
+	}
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	return fmt.Errorf("%w: %s wants one of %s first, and flags behind it", err, cmd.CommandPath(), strings.Join(names, ", "))
 }
 
 func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }

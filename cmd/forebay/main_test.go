@@ -53,6 +53,14 @@ func TestExitCodes(t *testing.T) {
 	f(exitUsage, `unknown command "sreve" for "forebay" (did you mean serve?)`, "sreve")
 	f(exitUsage, `unknown command "chekc" for "forebay config" (did you mean check?)`, "config", "chekc")
 	f(exitUsage, `unknown command "x" for "forebay"`, "x")
+	f(exitUsage, "forebay spool inspect wants one of journal, meta, segment, stream first", "spool", "inspect", "-c", good)
+	f(exitUsage, "forebay route wants one of ", "route", "--config", good)
+	f(exitUsage, "unknown flag: --confg", "serve", "--confg", good)
+	for _, command := range []string{"spool", "tier"} {
+		f(exitUsage, "--limit: -1 is negative", command, "dump", "default", "-n", "-1", "--config", good)
+		f(exitUsage, "--from 5 and --to 3: nothing is between them", command, "dump", "default", "--from", "5", "--to", "3", "--config", good)
+		f(exitUsage, "nothing is between them", command, "dump", "default", "--since", "1h", "--until", "2h", "--config", good)
+	}
 	f(exitUsage, "log.levle", "serve", "--config", bad)
 	f(exitUsage, "no such file", "serve", "--config", good+".missing")
 	f(exitOK, "forebay", "version")

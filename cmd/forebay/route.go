@@ -91,23 +91,7 @@ func note(r bridge.RouteInfo) string {
 }
 
 func newRouteShow() *cobra.Command {
-	cmd := &cobra.Command{Use: "show ROUTE", Short: "Show a route with its lanes", Args: cobra.ExactArgs(1)}
-	target, out := addRunning(cmd), addOutput(cmd)
-	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		c, err := target.open()
-		if err != nil {
-			return err
-		}
-		r, err := c.Route(contextOf(cmd), args[0])
-		if err != nil {
-			return hinted(c, err)
-		}
-		if out.json {
-			return writeJSON(cmd.OutOrStdout(), r)
-		}
-		return printRoute(cmd.OutOrStdout(), r)
-	})
-	return cmd
+	return newShow(&cobra.Command{Use: "show ROUTE", Short: "Show a route with its lanes"}, (*api.Client).Route, printRoute)
 }
 
 func printRoute(w io.Writer, r bridge.RouteInfo) error {

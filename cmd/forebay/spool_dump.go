@@ -26,36 +26,15 @@ Formats: text, one line a record; json (or ndjson), one object a line, the paylo
 		Args: cobra.ExactArgs(1),
 	}
 	target := addSpoolTarget(cmd)
-	var q spool.DumpQuery
-	var since, until, format string
-	fs := cmd.Flags()
-	fs.StringVarP(&format, "output", "o", "text", "text, json or ndjson")
-	fs.Uint64Var((*uint64)(&q.From), "from", 0, "first offset")
-	fs.Uint64Var((*uint64)(&q.To), "to", 0, "offset to stop before; 0 is the end")
-	fs.StringVar(&since, "since", "", "received at or after: a time, or how long ago")
-	fs.StringVar(&until, "until", "", "received before: a time, or how long ago")
-	fs.StringVar(&q.Filter, "filter", "", "MQTT topic filter")
-	fs.StringVar(&q.Client, "client", "", "client ID of the publisher")
-	fs.BoolVar(&q.Expired, "expired", false, "records whose time is over too, as long as they are there")
-	fs.IntVarP(&q.Limit, "limit", "n", 0, "records to print; 0 is all")
-	cmd.RunE = does(func(cmd *cobra.Command, args []string) (err error) {
-		if format != "text" && format != "json" && format != "ndjson" {
-			return usage("invalid argument %q for --output: want text, json or ndjson", format)
+	query := addQuery(cmd)
+	format := cmd.Flags().StringP("output", "o", "text", "text, json or ndjson")
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		if *format != "text" && *format != "json" && *format != "ndjson" {
+			return usage("invalid argument %q for --output: want text, json or ndjson", *format)
 		}
-		if q.Stream, q.Partition, err = parsePartition(args[0]); err != nil {
+		q, err := query.of(args[0])
+		if err != nil {
 			return err
-		}
-		now := time.Now()
-		if q.Since, err = parseTime(since, now); err != nil {
-			return err
-		}
-		if q.Until, err = parseTime(until, now); err != nil {
-			return err
-		}
-		if q.Filter != "" {
-			if err := spool.CheckFilter(q.Filter); err != nil {
-				return usage("--filter: %w", err)
-			}
 		}
 		in, closer, err := target.open()
 		if err != nil {
@@ -63,7 +42,7 @@ Formats: text, one line a record; json (or ndjson), one object a line, the paylo
 		}
 		w := bufio.NewWriter(cmd.OutOrStdout())
 		next, err := in.Dump(contextOf(cmd), q, func(i spool.DumpItem) error {
-			if format == "text" {
+			if *format == "text" {
 				return printItem(w, i)
 			}
 			return writeLine(w, i)

@@ -115,6 +115,9 @@ func (s *scanned) why() string {
 		return "full"
 	case errors.Is(s.stop, errNoFrame):
 		return "end of frames"
+	case errors.Is(s.stop, errStale), errors.Is(s.stop, errTorn):
+		// Files are used again and not cleared. What never became durable looks the same; what did, and is not there, is in Lost.
+		return "end of frames; behind it bytes of an earlier use of the file"
 	}
 	return s.stop.Error()
 }
