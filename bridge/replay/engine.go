@@ -154,6 +154,7 @@ func (e *Engine) Start(ctx context.Context, r Request) (Status, error) {
 		e.mu.Lock()
 		delete(e.jobs, j.def.ID)
 		e.mu.Unlock()
+		e.forget([]*job{j}) // it may still get to the disk: who was told that it failed does not want it after a restart
 		return Status{}, err
 	}
 	e.forget(old)
