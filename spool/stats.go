@@ -66,6 +66,14 @@ func (s *Spool) Stats() Stats {
 	return st
 }
 
+// Groups is how many groups of records have been made durable: who uses the disk in the background sees by it whether somebody waits
+// for the journal.
+func (s *Spool) Groups() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.groups
+}
+
 func (st *stream) stats() StreamStats {
 	ss := StreamStats{
 		Name: st.name, Bytes: st.bytes.Load(), Segments: len(st.segments()), Full: st.full.Load(),

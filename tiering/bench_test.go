@@ -2,6 +2,7 @@ package tiering
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -15,44 +16,64 @@ import (
 
 	"github.com/forebay-gateway/forebay/gateway/unit"
 	"github.com/forebay-gateway/forebay/spool"
+	"github.com/forebay-gateway/forebay/tiering/manifest"
 )
 
-// benchRig has sealed segments of 64 MiB in all, in a store as it is by default.
-func benchRig(b *testing.B) (r *rig, records int) {
+// benchRig has 64 MiB of records in sealed segments, in a store as it is by default.
+func benchRig(b *testing.B, payload func(rng *rand.Rand) []byte) (r *rig, records int) {
 	b.Helper()
 	r = newRig(b, func(r *rig) {
 		d := DefaultConfig()
 		r.cfg.PartSize, r.cfg.CacheSize = d.PartSize, d.CacheSize
 		r.scfg.Segment.MaxSize = 16 << 20
+		r.scfg.Segment.Codec = "zstd"
 		r.quiet = true
 	})
-	const perRound = 4 << 10
+	rng := rand.New(rand.NewPCG(1, 2))
 	for range 16 {
-		r.big(perRound)
-		records += perRound
+		records += r.big(4<<20, rng, payload)
 	}
 	r.seal()
 	return r, records
 }
 
-// big appends n records of 1 KiB that do not compress.
-func (r *rig) big(n int) {
+// noise is 1 KiB that does not compress.
+func noise(rng *rand.Rand) []byte {
+	b := make([]byte, 0, 1<<10)
+	for len(b) < cap(b) {
+		b = binary.LittleEndian.AppendUint64(b, rng.Uint64())
+	}
+	return b
+}
+
+// telemetry is what a machine says every second, 200 B of JSON.
+func telemetry(rng *rand.Rand) []byte {
+	return fmt.Appendf(nil, `{"ts":%d,"machine":"press-%02d","motor":{"speed":%.2f,"current":%.3f,"temperature":%.1f},"pressure":%.3f,"state":"%s","cycle":%d,"quality":{"ok":%v,"deviation":%.5f}}`,
+		1_924_000_000_000+rng.Int64N(1e9), rng.IntN(40), 1400+50*rng.Float64(), 11+rng.Float64(), 60+5*rng.Float64(), 6+rng.Float64()/10,
+		[]string{"running", "idle", "setup"}[rng.IntN(3)], rng.IntN(1e6), rng.IntN(20) > 0, rng.Float64()/100)
+}
+
+// big appends records with size bytes of payload in all.
+func (r *rig) big(size int, rng *rand.Rand, payload func(*rand.Rand) []byte) (n int) {
 	r.t.Helper()
-	done := make(durable, n)
-	rng := rand.NewChaCha8([32]byte{byte(r.n)})
-	for range n {
-		payload := make([]byte, 1<<10)
-		_, _ = rng.Read(payload) // never fails
+	var all [][]byte
+	for size > 0 {
+		p := payload(rng)
+		all, size = append(all, p), size-len(p)
+	}
+	done := make(durable, len(all))
+	for _, payload := range all {
 		if err := r.s.Append(r.t.Context(), spool.Entry{Record: &spool.Record{Topic: "plant/1", ClientID: "device", QoS: 1, Payload: payload}, Done: done}); err != nil {
 			r.t.Fatal(err)
 		}
 	}
-	for range n {
+	for range all {
 		if err := <-done; err != nil {
 			r.t.Fatal(err)
 		}
 	}
-	r.n += n
+	r.n += len(all)
+	return len(all)
 }
 
 // replay reads all of both partitions and says how long that took.
@@ -82,8 +103,13 @@ func (r *rig) replay(want int) time.Duration {
 
 // BenchmarkTier prints what a directory as the store costs beside what it is measured against: target cold replay 0.7, upload 0.8.
 func BenchmarkTier(b *testing.B) {
+	b.Run("noise", func(b *testing.B) { benchTier(b, noise) })
+	b.Run("telemetry", func(b *testing.B) { benchTier(b, telemetry) })
+}
+
+func benchTier(b *testing.B, payload func(*rand.Rand) []byte) {
 	for b.Loop() {
-		r, n := benchRig(b)
+		r, n := benchRig(b, payload)
 		list, err := r.s.Sealed(stream)
 		if err != nil {
 			b.Fatal(err)
@@ -96,6 +122,7 @@ func BenchmarkTier(b *testing.B) {
 			copySynced(b, spool.SegmentFile(r.scfg.Dir, stream, se.Sequence), filepath.Join(r.dir, fmt.Sprint("copy-", se.Sequence)))
 		}
 		plain := time.Since(began)
+		time.Sleep(2 * yieldFor) // records came until just now: nobody waits for an acknowledgement any more
 		began = time.Now()
 		r.round()
 		upload := time.Since(began)
@@ -136,7 +163,7 @@ func copySynced(b *testing.B, from, to string) {
 // BenchmarkTierAcknowledgement prints the p99 of an acknowledgement without and with uploads: target 1.2.
 func BenchmarkTierAcknowledgement(b *testing.B) {
 	for b.Loop() {
-		r, _ := benchRig(b)
+		r, _ := benchRig(b, noise)
 		r.cfg.Streams[0].KeepLocal = unit.Hour
 		without := r.p99(4 * time.Second)
 		ctx, cancel := context.WithCancel(b.Context())
@@ -148,11 +175,11 @@ func BenchmarkTierAcknowledgement(b *testing.B) {
 				if err := os.RemoveAll(r.file("seg")); err != nil {
 					b.Error(err)
 				}
-				for _, se := range r.tier.count(r.tier.byName[stream]) {
-					if _, err := r.tier.uploadOne(ctx, r.tier.byName[stream], se); err == nil {
-						uploads.Add(1)
-					}
-				}
+				st := r.tier.byName[stream]
+				_ = r.tier.uploadEach(ctx, st, r.tier.count(st), func(seg *manifest.Segment) error { // the last one breaks off
+					uploads.Add(seg.Bytes)
+					return nil
+				})
 			}
 		}()
 		with := r.p99(4 * time.Second)
@@ -161,6 +188,7 @@ func BenchmarkTierAcknowledgement(b *testing.B) {
 		if uploads.Load() == 0 {
 			b.Fatal("nothing was uploaded meanwhile")
 		}
+		b.ReportMetric(float64(uploads.Load())/1e6/4, "upload-MB/s")
 		b.ReportMetric(float64(without.Microseconds())/1e3, "p99-without-ms")
 		b.ReportMetric(float64(with.Microseconds())/1e3, "p99-with-ms")
 		b.ReportMetric(with.Seconds()/without.Seconds(), "with/without")

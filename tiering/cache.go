@@ -2,12 +2,8 @@ package tiering
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -198,90 +194,4 @@ func (c *Cache) fetch(ctx context.Context, s store.Store, seg *manifest.Segment,
 	got, err := Fetch(ctx, s, seg, f, c.limit)
 	c.fetchedBytes.Add(uint64(got))
 	return errors.Join(err, f.Close())
-}
-
-const (
-	fetchTries = 6 // of one place in a segment, without a byte in between: about half a minute
-	fetchPause = 500 * time.Millisecond
-)
-
-// Fetch writes the file of a segment to w and checks its SHA-256. Where the connection is lost it goes on from there. got is what came.
-func Fetch(ctx context.Context, s store.Store, seg *manifest.Segment, w io.Writer, l *limiter) (got int64, err error) {
-	h := sha256.New()
-	tries := 0
-	for at := int64(0); at < seg.Bytes; {
-		part := int(at / seg.PartSize)
-		from := at % seg.PartSize
-		n, err := fetchPart(ctx, s, manifest.PartKey(seg.Stream, seg.Sequence, part), from, min(seg.PartSize-from, seg.Bytes-at), w, h, l)
-		at, got = at+n, got+n
-		if n > 0 {
-			tries = 0
-		}
-		var full *writeError
-		switch {
-		case err == nil:
-			continue
-		case ctx.Err() != nil:
-			return got, ctx.Err()
-		case errors.As(err, &full):
-			return got, full.err
-		case errors.Is(err, store.ErrNotExist):
-			return got, fmt.Errorf("segment %d of %s: %w: %w", seg.Sequence, seg.Stream, ErrDamaged, err)
-		case errors.Is(err, store.ErrDenied), errors.Is(err, store.ErrNoBucket), errors.Is(err, store.ErrVanished):
-			return got, err
-		}
-		if o, serr := s.Stat(ctx, manifest.PartKey(seg.Stream, seg.Sequence, part)); serr == nil && o.Size < min(seg.PartSize, seg.Bytes-int64(part)*seg.PartSize) {
-			return got, fmt.Errorf("segment %d of %s: %w: part %d was cut to %d bytes", seg.Sequence, seg.Stream, ErrDamaged, part, o.Size)
-		}
-		if tries++; tries >= fetchTries {
-			return got, fmt.Errorf("segment %d of %s: %w", seg.Sequence, seg.Stream, err)
-		}
-		select {
-		case <-ctx.Done():
-			return got, ctx.Err()
-		case <-time.After(fetchPause << (tries - 1)):
-		}
-	}
-	if sum := hex.EncodeToString(h.Sum(nil)); sum != seg.SHA256 {
-		return got, fmt.Errorf("segment %d of %s: %w: its SHA-256 is %s, want %s", seg.Sequence, seg.Stream, ErrDamaged, sum, seg.SHA256)
-	}
-	return got, nil
-}
-
-// writeError is an error of the receiver, not of the store.
-type writeError struct{ err error }
-
-func (e *writeError) Error() string { return e.err.Error() }
-
-var errShort = errors.New("object ends early")
-
-// fetchPart copies n bytes of a part from an offset on, and says how many have come.
-func fetchPart(ctx context.Context, s store.Store, key string, from, n int64, w io.Writer, h hash.Hash, l *limiter) (got int64, err error) {
-	r, err := s.Get(ctx, key, from, n)
-	if err != nil {
-		return 0, err
-	}
-	defer r.Close()
-	buf := make([]byte, 256<<10)
-	src := l.reader(ctx, r)
-	for got < n {
-		m, rerr := src.Read(buf[:min(int64(len(buf)), n-got)])
-		if m > 0 {
-			if _, err := w.Write(buf[:m]); err != nil {
-				return got, &writeError{err}
-			}
-			_, _ = h.Write(buf[:m]) // never fails
-			got += int64(m)
-		}
-		if errors.Is(rerr, io.EOF) {
-			break
-		}
-		if rerr != nil {
-			return got, rerr
-		}
-	}
-	if got < n {
-		return got, errShort
-	}
-	return got, nil
 }

@@ -82,6 +82,7 @@ func (c *Cold) Dump(ctx context.Context, m *manifest.Manifest, local spool.Inspe
 		}
 	}
 	d := &coldDump{c: c, m: m, q: q, fn: fn}
+	defer func() { d.ahead.close() }()
 	for p := range partitions {
 		if q.Partition >= 0 && p != q.Partition || q.At != nil && p < q.At.Partition {
 			continue
@@ -137,6 +138,7 @@ type coldDump struct {
 	q       spool.DumpQuery
 	fn      func(spool.DumpItem) error
 	records int
+	ahead   *ahead // what is dumped after the segment that is dumped now
 }
 
 func (d *coldDump) give(i spool.DumpItem) error {
@@ -170,7 +172,7 @@ func (d *coldDump) partition(ctx context.Context, p int, at, start spool.Offset,
 			end = min(end, start)
 		}
 		if d.c.wanted(seg, have, &d.q) {
-			next, enough, err := d.segment(ctx, seg, p, at, end)
+			next, enough, err := d.segment(ctx, seg, d.after(i, p, start, hasLocal), p, at, end)
 			if err != nil || enough {
 				return next, enough, err
 			}
@@ -183,8 +185,29 @@ func (d *coldDump) partition(ctx context.Context, p int, at, start spool.Offset,
 	return at, false, nil
 }
 
-func (d *coldDump) segment(ctx context.Context, seg *manifest.Segment, p int, at, end spool.Offset) (spool.Offset, bool, error) {
+// after is the segment that is dumped after segment i, nil when there is none or nobody knows whether it is wanted.
+func (d *coldDump) after(i, p int, start spool.Offset, hasLocal bool) *manifest.Segment {
+	if d.q.Limit > 0 {
+		return nil
+	}
+	for i++; i < len(d.m.Segments); i++ {
+		seg := &d.m.Segments[i]
+		if have, ok := seg.Partition(p); ok && !(hasLocal && have.First >= start) && d.c.wanted(seg, have, &d.q) {
+			return seg
+		}
+	}
+	return nil
+}
+
+// segment dumps one, while the one after it is fetched.
+func (d *coldDump) segment(ctx context.Context, seg, after *manifest.Segment, p int, at, end spool.Offset) (spool.Offset, bool, error) {
+	d.ahead.await(ctx)
 	a, release, err := d.c.Cache.get(ctx, d.c.Store, seg)
+	d.ahead.close()
+	d.ahead = nil
+	if err == nil && after != nil {
+		d.ahead = d.c.Cache.ahead(ctx, nil, d.c.Store, seg, after)
+	}
 	if errors.Is(err, ErrDamaged) || spool.IsDamage(err) {
 		gap := spool.Gap{From: at, To: end, Reason: spool.GapDamaged}
 		if m, err := d.c.latest(ctx, d.q.Stream); err == nil {

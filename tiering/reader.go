@@ -25,6 +25,8 @@ type Reader struct {
 	archive *spool.ArchiveReader
 	seg     *manifest.Segment // of archive
 	release func()
+	ahead   *ahead // what is read after archive; nil before it is worth it
+	looked  bool   // for ahead, since archive was opened
 
 	once   sync.Once
 	closed chan struct{}
@@ -98,6 +100,8 @@ func (r *Reader) isClosed() bool {
 }
 
 func (r *Reader) drop() {
+	r.ahead.close()
+	r.ahead = nil
 	if r.release != nil {
 		r.release()
 		r.release, r.archive, r.seg = nil, nil, nil
@@ -142,6 +146,9 @@ func passes(err error) bool {
 func (r *Reader) try(ctx context.Context) (spool.Batch, bool, error) {
 	if r.archive != nil {
 		b, ok, err := r.archive.Next()
+		if ok && !r.looked {
+			r.fetchAhead(b.Next)
+		}
 		if ok || err != nil {
 			return b, ok, err
 		}
@@ -218,7 +225,10 @@ func (r *Reader) fromStore(ctx context.Context, start spool.Offset) (spool.Batch
 	if r.match != nil && !seg.Topics.May(r.match.Filters, r.t.cache.keys) {
 		return speak(p.Next, "")
 	}
+	r.ahead.await(ctx)
 	a, release, err := r.t.cache.get(ctx, r.t.store, seg)
+	r.ahead.close()
+	r.ahead = nil
 	if errors.Is(err, ErrDamaged) || spool.IsDamage(err) {
 		if _, still := r.st.m.Load().Find(seg.Sequence); !still { // cold retention was faster: look again
 			return spool.Batch{}, false, nil
@@ -233,8 +243,30 @@ func (r *Reader) fromStore(ctx context.Context, start spool.Offset) (spool.Batch
 	if err != nil {
 		return spool.Batch{}, false, err
 	}
-	r.archive, r.release, r.seg = a.NewReader(r.partition, r.next, r.match, r.t.spool.Clock), release, seg
+	r.archive, r.release, r.seg, r.looked = a.NewReader(r.partition, r.next, r.match, r.t.spool.Clock), release, seg, false
 	return spool.Batch{}, false, nil
+}
+
+// fetchAhead has the segment behind this one fetched, once an eighth of this one is read: whoever wants a few records pays for no
+// other.
+func (r *Reader) fetchAhead(at spool.Offset) {
+	p, _ := r.seg.Partition(r.partition)
+	if at-p.First < (p.Next-p.First)/8 {
+		return
+	}
+	r.looked = true
+	start, _ := r.t.spool.Bounds(r.st.name, r.partition)
+	for {
+		seg, next := r.find(p.Next)
+		switch {
+		case seg == nil || next.First >= start:
+			return
+		case r.match == nil || seg.Topics.May(r.match.Filters, r.t.cache.keys):
+			r.ahead = r.t.cache.ahead(context.Background(), r.t.closed, r.t.store, r.seg, seg)
+			return
+		}
+		p = next
+	}
 }
 
 // Cold is for dumps of what the tier has stored.

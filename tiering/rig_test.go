@@ -39,6 +39,7 @@ type rig struct {
 	s       *spool.Spool
 	tier    *Tier
 	faults  *storetest.Faulty
+	url     string // of the store; "" is a directory
 	n       int
 	quiet   bool            // no log
 	asked   chan spool.Keep // what the spool was told when it asked whether a segment may go; nil: nobody listens
@@ -77,11 +78,11 @@ func (r *rig) open() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	dir, err := store.OpenDir(filepath.Join(r.dir, "cold"))
+	cold, err := r.store()
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.faults = storetest.NewFaulty(dir)
+	r.faults = storetest.NewFaulty(cold)
 	log := slog.New(slog.NewTextHandler(testWriter{r.t}, nil))
 	if r.quiet {
 		log = slog.New(slog.DiscardHandler)
@@ -97,6 +98,14 @@ func (r *rig) open() {
 	r.tier.Attach(r.s)
 	tier, s := r.tier, r.s
 	r.t.Cleanup(func() { r.close(tier, s) })
+}
+
+// store is the directory, made, or what url says.
+func (r *rig) store() (store.Store, error) {
+	if r.url != "" {
+		return store.Open(r.t.Context(), r.url, store.Options{})
+	}
+	return store.OpenDir(filepath.Join(r.dir, "cold"))
 }
 
 // keep is the tier's, and tells the test of it.

@@ -105,7 +105,6 @@ const (
 // uploads stores what is due, oldest first. The manifest is written for a few at a time: a crash in between finds them by their
 // entries.
 func (t *Tier) uploads(ctx context.Context, st *tiered) error {
-	missing := t.due(st, t.count(st))
 	var done []manifest.Segment
 	began := time.Now()
 	save := func() error {
@@ -123,25 +122,65 @@ func (t *Tier) uploads(ctx context.Context, st *tiered) error {
 		done, began = nil, time.Now()
 		return err
 	}
-	for _, se := range missing {
-		if t.pausedNow() {
-			break
-		}
-		seg, err := t.uploadOne(ctx, st, se)
-		if errors.Is(err, spool.ErrChanged) || errors.Is(err, spool.ErrUnknownSegment) {
-			continue
-		}
-		if err != nil {
-			return errors.Join(err, save())
-		}
+	err := t.uploadEach(ctx, st, t.due(st, t.count(st)), func(seg *manifest.Segment) error {
 		done = append(done, *seg)
 		if len(done) >= saveCount || time.Since(began) > saveEvery {
-			if err := save(); err != nil {
-				return err
-			}
+			return save()
+		}
+		return nil
+	})
+	return errors.Join(err, save())
+}
+
+// upload is one segment on its way.
+type upload struct {
+	seg  *manifest.Segment
+	err  error
+	done chan struct{}
+}
+
+// uploadEach uploads segments, two at a time: while one is written, the other is read back and hashed; but one at a time while records
+// come, so that a processor is free for them. fn gets what is stored, in order.
+// It returns when nothing is on its way any more; at the first error, none is begun.
+func (t *Tier) uploadEach(ctx context.Context, st *tiered, list []spool.Sealed, fn func(*manifest.Segment) error) (err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var flying []*upload
+	await := func() {
+		u := flying[0]
+		flying = flying[1:]
+		<-u.done
+		switch {
+		case err != nil, errors.Is(u.err, spool.ErrChanged), errors.Is(u.err, spool.ErrUnknownSegment):
+			return // what has been stored behind an error is found by its entry
+		case u.err == nil:
+			err = fn(u.seg)
+		default:
+			err = u.err
+		}
+		if err != nil {
+			cancel()
 		}
 	}
-	return save()
+	for i, se := range list {
+		if err != nil || t.pausedNow() {
+			break
+		}
+		t.uploader.yield.backlog(len(list)-i, t.watermark(st.name))
+		u := &upload{done: make(chan struct{})}
+		flying = append(flying, u)
+		go func() {
+			defer close(u.done)
+			u.seg, u.err = t.uploadOne(ctx, st, se)
+		}()
+		if len(flying) == 2 || t.uploader.yield.busy(time.Now()) {
+			await()
+		}
+	}
+	for len(flying) > 0 {
+		await()
+	}
+	return err
 }
 
 func (t *Tier) uploadOne(ctx context.Context, st *tiered, se spool.Sealed) (*manifest.Segment, error) {

@@ -117,7 +117,7 @@ func New(ctx context.Context, cfg Config, o Options) (*Tier, error) {
 		t.byName[sc.Name] = st
 	}
 	t.uploader = &uploader{
-		store: t.store, partSize: int64(cfg.PartSize), verify: cfg.Verify, keys: o.Keys, limit: t.cache.limit,
+		store: t.store, partSize: int64(cfg.PartSize), verify: cfg.Verify, keys: o.Keys, limit: t.cache.limit, log: t.log,
 		now: func() time.Time { return t.now() }, sent: func(n int64) { t.metrics.sent.Add(float64(n)) },
 	}
 	t.metrics = newMetrics(o.Registerer, t)
@@ -162,6 +162,7 @@ func (t *Tier) Keep(id spool.SegmentID) spool.Keep {
 // Attach gives the tier its spool. Once, before Run and all that reads.
 func (t *Tier) Attach(s *spool.Spool) {
 	t.spool, t.now = s, s.Now
+	t.uploader.yield = &yield{groups: s.Groups}
 	s.OnSealed(t.Kick)
 }
 

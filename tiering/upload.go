@@ -2,12 +2,14 @@ package tiering
 
 import (
 	"context"
-	"crypto/md5" // what stores check with
 	"crypto/sha256"
+	"encoding"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
+	"log/slog"
 	"time"
 
 	"github.com/forebay-gateway/forebay/spool"
@@ -23,6 +25,8 @@ type uploader struct {
 	verify   Verify
 	keys     *crypt.Keyring
 	limit    *limiter
+	yield    *yield // nil never waits
+	log      *slog.Logger
 	now      func() time.Time
 	sent     func(bytes int64) // told of what went up
 }
@@ -30,6 +34,9 @@ type uploader struct {
 // upload stores a segment and its entry, both verified. What is there already, of an upload that broke off or was done before, is
 // not sent again. The error wraps spool.ErrChanged when the segment goes or is rewritten meanwhile, and ErrConflict when the store has
 // another one of its number.
+//
+// Each byte is read from the disk, hashed once, and compared with what comes back; the hash that the segment had when it was
+// sealed is what it is held against.
 func (u *uploader) upload(ctx context.Context, f *spool.SealedFile) (*manifest.Segment, error) {
 	seg := manifest.EntryOf(f.Sealed)
 	have, err := manifest.ReadEntry(ctx, u.store, seg.Stream, seg.Sequence)
@@ -53,6 +60,11 @@ func (u *uploader) upload(ctx context.Context, f *spool.SealedFile) (*manifest.S
 		}
 	}
 	seg.SHA256 = hex.EncodeToString(whole.Sum(nil))
+	if f.SHA256 != "" && f.SHA256 != seg.SHA256 {
+		// What can be read of it is worth more in the store than nothing: each batch has a checksum of its own.
+		u.log.Warn("segment on the disk is not what was sealed; it is stored as it is", "stream", seg.Stream, "segment", seg.Sequence,
+			"sha256", seg.SHA256, "sealed_sha256", f.SHA256, "hint", "forebay spool verify tells what is damaged")
+	}
 	if seg.Topics, err = u.topics(f); err != nil {
 		return nil, err
 	}
@@ -66,24 +78,31 @@ func (u *uploader) upload(ctx context.Context, f *spool.SealedFile) (*manifest.S
 	return &seg, nil
 }
 
-// part makes sure that one part is in the store, with these bytes.
-func (u *uploader) part(ctx context.Context, f *spool.SealedFile, seg *manifest.Segment, part int, off, n int64, whole io.Writer) error {
-	sum, weak := sha256.New(), md5.New() // see above
-	if _, err := io.Copy(io.MultiWriter(sum, weak, whole), io.NewSectionReader(f, off, n)); err != nil {
-		return err
-	}
-	want := hex.EncodeToString(sum.Sum(nil))
+// part makes sure that one part is in the store with the bytes that the segment has, and adds them to whole.
+func (u *uploader) part(ctx context.Context, f io.ReaderAt, seg *manifest.Segment, part int, off, n int64, whole hash.Hash) error {
 	key := manifest.PartKey(seg.Stream, seg.Sequence, part)
-	if o, err := u.store.Stat(ctx, key); err == nil && o.Size == n {
+	o, err := u.store.Stat(ctx, key)
+	switch {
+	case err == nil && o.Size == n:
 		// Of an upload that broke off. Its bytes are read back whatever verify says: they are of another time.
-		if err := u.content(ctx, key, n, want); err == nil || !errors.Is(err, ErrDamaged) {
+		before, err := stateOf(whole)
+		if err != nil {
 			return err
 		}
-	} else if err != nil && !errors.Is(err, store.ErrNotExist) {
+		if err = u.content(ctx, key, f, off, n, whole); err == nil || !errors.Is(err, ErrDamaged) {
+			return err
+		}
+		if err := before(whole); err != nil {
+			return err
+		}
+	case err != nil && !errors.Is(err, store.ErrNotExist):
 		return err
 	}
-	src := u.limit.reader(ctx, io.NewSectionReader(f, off, n))
-	if err := u.store.Put(ctx, key, src, n, store.PutOptions{MD5: weak.Sum(nil)}); err != nil {
+	var src io.Reader = io.NewSectionReader(f, off, n)
+	if u.verify == VerifySize {
+		src = io.TeeReader(src, whole)
+	}
+	if err := u.store.Put(ctx, key, u.yield.reader(ctx, u.limit.reader(ctx, src)), n, store.PutOptions{}); err != nil {
 		return err
 	}
 	u.sent(n)
@@ -94,22 +113,61 @@ func (u *uploader) part(ctx context.Context, f *spool.SealedFile, seg *manifest.
 		}
 		return err
 	}
-	return u.content(ctx, key, n, want)
+	return u.content(ctx, key, f, off, n, whole)
 }
 
-// content reads an object back and compares.
-func (u *uploader) content(ctx context.Context, key string, n int64, want string) error {
-	h := sha256.New()
-	got, err := fetchPart(ctx, u.store, key, 0, n, io.Discard, h, u.limit)
+// stateOf remembers what h has; the function that it returns puts that back.
+func stateOf(h hash.Hash) (func(hash.Hash) error, error) {
+	b, err := h.(encoding.BinaryMarshaler).MarshalBinary() // sha256 has it
+	return func(h hash.Hash) error { return h.(encoding.BinaryUnmarshaler).UnmarshalBinary(b) }, err
+}
+
+// content reads an object back, compares it with the segment's bytes, and adds them to whole.
+func (u *uploader) content(ctx context.Context, key string, f io.ReaderAt, off, n int64, whole io.Writer) error {
+	c := &comparer{ctx: ctx, f: f, off: off, whole: whole, yield: u.yield}
+	got, err := fetchPart(ctx, u.store, key, 0, n, c, u.limit)
+	var local *writeError
 	switch {
 	case errors.Is(err, errShort):
 		return fmt.Errorf("%w: %d bytes came back of %d", ErrDamaged, got, n)
-	case err != nil:
-		return err
-	case hex.EncodeToString(h.Sum(nil)) != want:
-		return fmt.Errorf("%w: other bytes came back than were sent", ErrDamaged)
+	case errors.As(err, &local):
+		return local.err
 	}
-	return nil
+	return err
+}
+
+// comparer is written what comes back, and wants it to be what lies at off of f.
+type comparer struct {
+	ctx   context.Context // lives for one part
+	f     io.ReaderAt
+	off   int64
+	whole io.Writer
+	yield *yield
+	buf   []byte
+}
+
+func (c *comparer) Write(p []byte) (int, error) {
+	began := time.Now()
+	n, err := c.compare(p)
+	if err == nil {
+		err = c.yield.pause(c.ctx, time.Since(began))
+	}
+	return n, err
+}
+
+func (c *comparer) compare(p []byte) (int, error) {
+	if len(c.buf) < len(p) {
+		c.buf = make([]byte, len(p))
+	}
+	mine := c.buf[:len(p)]
+	if n, err := c.f.ReadAt(mine, c.off); n < len(mine) {
+		return 0, err
+	}
+	if string(mine) != string(p) {
+		return 0, fmt.Errorf("%w: other bytes came back than were sent", ErrDamaged)
+	}
+	c.off += int64(len(p))
+	return c.whole.Write(mine)
 }
 
 // check verifies a segment that an earlier run has stored.
@@ -178,7 +236,7 @@ func (u *uploader) join(ctx context.Context, stream string, seq uint64, parts []
 	}
 	h := sha256.New()
 	for part, n := range parts {
-		if _, err := fetchPart(ctx, u.store, manifest.PartKey(stream, seq, part), 0, n, f, h, u.limit); err != nil {
+		if _, err := fetchPart(ctx, u.store, manifest.PartKey(stream, seq, part), 0, n, io.MultiWriter(f, h), u.limit); err != nil {
 			return "", errors.Join(err, f.Close())
 		}
 	}

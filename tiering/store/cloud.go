@@ -116,8 +116,7 @@ func (c *cloud) forget() {
 }
 
 // Put implements Store. It uses the library's Upload and not its Writer: the Writer of Azure touches a pipe that its own goroutine
-// has let go of when the store refuses. The sum is checked here, before the last byte goes: given to the library, it would use the
-// Writer again.
+// has let go of when the store refuses.
 func (c *cloud) Put(ctx context.Context, key string, r io.Reader, size int64, o PutOptions) error {
 	if err := checkKey(key); err != nil {
 		return fmt.Errorf("put: %w", err)
@@ -128,7 +127,7 @@ func (c *cloud) Put(ctx context.Context, key string, r io.Reader, size int64, o 
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	exact := newExactReader(ctx, r, size, o.MD5)
+	exact := newExactReader(ctx, r, size)
 	exact.failed = cancel // before the library sees the error: the one of Google stores what came until then
 	w := &blob.WriterOptions{
 		IfNotExist: o.IfAbsent, ContentType: "application/octet-stream", DisableContentTypeDetection: true,

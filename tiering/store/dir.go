@@ -146,7 +146,7 @@ func (d *Dir) Put(ctx context.Context, key string, r io.Reader, size int64, o Pu
 	if fi, err := tmp.Stat(); err == nil {
 		d.sweep(filepath.Dir(path), fi.ModTime())
 	}
-	err = fill(ctx, tmp, r, size, o.MD5)
+	err = fill(ctx, tmp, r, size)
 	if err = errors.Join(err, tmp.Close()); err == nil {
 		err = name(tmp.Name(), path, o.IfAbsent)
 	}
@@ -157,12 +157,39 @@ func (d *Dir) Put(ctx context.Context, key string, r io.Reader, size int64, o Pu
 	return nil
 }
 
+// Pieces of a file go to the disk as they come, and no more than a window of them is on its way: a sync of all at the end, or of
+// somebody else's file on the same disk meanwhile, has that much to wait for and not the whole file.
+const (
+	fillPiece  = 256 << 10
+	fillWindow = 1 << 20
+)
+
 // fill writes the bytes and syncs them.
-func fill(ctx context.Context, f *os.File, r io.Reader, size int64, sum []byte) error {
-	if _, err := io.Copy(f, newExactReader(ctx, r, size, sum)); err != nil {
-		return err
+func fill(ctx context.Context, f *os.File, r io.Reader, size int64) error {
+	src := newExactReader(ctx, r, size)
+	buf := make([]byte, min(size+1, fillPiece))
+	for off := int64(0); ; {
+		n, err := io.ReadFull(src, buf)
+		if n > 0 {
+			if _, err := f.Write(buf[:n]); err != nil {
+				return err
+			}
+			if err := startWriting(f, off, int64(n)); err != nil {
+				return err
+			}
+			if off += int64(n); off > fillWindow {
+				if err := awaitWriting(f, off-fillWindow-int64(n), fillPiece); err != nil {
+					return err
+				}
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF) && src.err == nil:
+			return errors.Join(f.Chmod(0o640), f.Sync())
+		case err != nil:
+			return err
+		}
 	}
-	return errors.Join(f.Chmod(0o640), f.Sync())
 }
 
 // name gives a finished file its name, and syncs that. A link, unlike a rename, does not replace what another writer was faster with.

@@ -28,6 +28,7 @@ func (c *cloud) fault(op, key string, err error) error {
 func denied(err error) bool {
 	return contains(err,
 		"ExpiredToken", "InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied", "InvalidToken", "RequestTimeTooSkewed", // S3
+		"XAdminUserNotFound",                                   // what versitygw calls a key that it does not know
 		"failed to refresh cached credentials", "get identity", // S3: the chain found none
 		"AuthenticationFailed", "AuthorizationFailure", "AuthorizationPermissionMismatch", "DefaultAzureCredential", // Azure
 		"invalid_grant", "oauth2:", "could not find default credentials", "Error 401", "Error 403", // Google

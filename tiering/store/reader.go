@@ -1,35 +1,25 @@
 package store
 
 import (
-	"bytes"
 	"context"
-	"crypto/md5" // what the stores themselves check with
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 )
 
-// exactReader gives size bytes, and an error instead of the end when the source has fewer or more, or other ones than its MD5
-// says. So a store that takes what comes until the end never gets there with the wrong bytes.
+// exactReader gives size bytes, and an error instead of the end when the source has fewer or more. So a store that takes what comes until the end never gets there with the wrong bytes.
 type exactReader struct {
 	ctx  context.Context // lives for one Put
 	r    io.Reader
 	left int64
 	size int64
-	sum  []byte
-	h    hash.Hash
 	err  error
 
 	failed func() // called before Read gives err
 }
 
-func newExactReader(ctx context.Context, r io.Reader, size int64, sum []byte) *exactReader {
-	e := &exactReader{ctx: ctx, r: r, left: size, size: size, sum: sum}
-	if sum != nil {
-		e.h = md5.New() // see above
-	}
-	return e
+func newExactReader(ctx context.Context, r io.Reader, size int64) *exactReader {
+	return &exactReader{ctx: ctx, r: r, left: size, size: size}
 }
 
 func (e *exactReader) Read(p []byte) (n int, err error) {
@@ -52,9 +42,6 @@ func (e *exactReader) Read(p []byte) (n int, err error) {
 	}
 	n, err = e.r.Read(p[:min(int64(len(p)), e.left)])
 	e.left -= int64(n)
-	if e.h != nil {
-		_, _ = e.h.Write(p[:n]) // never fails
-	}
 	switch {
 	case errors.Is(err, io.EOF) && e.left > 0:
 		e.err = fmt.Errorf("%d bytes came, want %d: %w", e.size-e.left, e.size, io.ErrUnexpectedEOF)
@@ -74,10 +61,6 @@ func (e *exactReader) end() error {
 			e.err = fmt.Errorf("more than %d bytes came", e.size)
 			return e.err
 		case errors.Is(err, io.EOF):
-			if e.h != nil && !bytes.Equal(e.h.Sum(nil), e.sum) {
-				e.err = errors.New("the bytes are not those of their MD5")
-				return e.err
-			}
 			return io.EOF
 		case err != nil:
 			e.err = err

@@ -13,7 +13,7 @@ import (
 // Store is one place for objects. Its methods may be called by many goroutines. A key is a path of names with slashes between.
 type Store interface {
 	// Put stores size bytes of r under key, whole or not at all; when it returns nil, the object is durable. r is read once.
-	// With IfAbsent it does nothing when there is one already, and says ErrExist. With an MD5, bytes that have another are not stored.
+	// With IfAbsent it does nothing when there is one already, and says ErrExist.
 	Put(ctx context.Context, key string, r io.Reader, size int64, o PutOptions) error
 
 	// Get reads n bytes from offset on; below 0 the rest. ErrNotExist when there is no object. The reader may fail in the middle:
@@ -38,7 +38,6 @@ type Store interface {
 // PutOptions say how an object is stored.
 type PutOptions struct {
 	IfAbsent bool
-	MD5      []byte
 }
 
 // Object is one object of a list.

@@ -23,6 +23,7 @@ type Server struct {
 	Name string // s3, gs, azblob
 	Addr string // host:port
 	URL  string // of a store in it; {addr} stands for where it is reached
+	Dir  string // in which it keeps buckets and objects as directories and files; "" when it does not
 	Env  map[string]string
 }
 
@@ -40,7 +41,7 @@ func StartS3(t *testing.T) Server {
 	}
 	run(t, port, nil, tool(t, "versitygw"), "--access", "forebay", "--secret", "forebay-secret", "--port", at(port), "--region", "us-east-1", "posix", dir)
 	s := Server{
-		Name: "s3", Addr: at(port), URL: "s3://forebay/edge/one?endpoint=http://{addr}&use_path_style=true&region=us-east-1",
+		Name: "s3", Addr: at(port), Dir: dir, URL: "s3://forebay/edge/one?endpoint=http://{addr}&use_path_style=true&region=us-east-1",
 		Env: map[string]string{"AWS_ACCESS_KEY_ID": "forebay", "AWS_SECRET_ACCESS_KEY": "forebay-secret"},
 	}
 	return s.apply(t)

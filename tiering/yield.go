@@ -1,0 +1,95 @@
+package tiering
+
+import (
+	"context"
+	"io"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// yield has uploads give way to those who wait for an acknowledgement: the disk that a piece is read from, or written to, is the one
+// that the journal syncs. While records come, each piece is followed by a rest of so many times what it has taken, so that a sync
+// seldom meets one; on a slow disk the rest is longer by itself. Without records nothing waits.
+type yield struct {
+	groups func() uint64 // of records that were made durable
+	rest   atomic.Int64  // times what a piece has taken; 0 is no rest
+
+	mu     sync.Mutex
+	seen   uint64    // groups
+	looked time.Time // when
+	came   time.Time // when there were more of them than shortly before
+}
+
+// backlog sets the rest by what waits: uploads that fall behind, or a disk that fills, are worse than a slow acknowledgement.
+func (y *yield) backlog(segments int, full float64) {
+	rest := yieldRest
+	switch {
+	case segments > 8 || full > 50:
+		rest = 0
+	case segments > 4:
+		rest /= 5
+	}
+	y.rest.Store(int64(rest))
+}
+
+const (
+	yieldRest = 15                     // a sixteenth of the time
+	yieldFor  = 100 * time.Millisecond // records have come within this time: they go on coming
+	yieldMax  = 250 * time.Millisecond
+)
+
+// busy tells whether records come.
+func (y *yield) busy(now time.Time) bool {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	g := y.groups()
+	if g != y.seen && now.Sub(y.looked) < yieldFor {
+		y.came = now
+	}
+	y.seen, y.looked = g, now
+	return now.Sub(y.came) < yieldFor
+}
+
+// pause rests after a piece that took d.
+func (y *yield) pause(ctx context.Context, d time.Duration) error {
+	runtime.Gosched() // who waits for an acknowledgement goes first
+	if y == nil {
+		return nil
+	}
+	rest := min(time.Duration(y.rest.Load())*d, yieldMax)
+	if rest <= 0 || !y.busy(time.Now()) {
+		return nil
+	}
+	t := time.NewTimer(rest)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// reader is r, with a rest between two reads of what reading and whatever was done with it took.
+func (y *yield) reader(ctx context.Context, r io.Reader) io.Reader {
+	return &yielding{y: y, ctx: ctx, r: r}
+}
+
+type yielding struct {
+	y     *yield
+	ctx   context.Context // lives for one object
+	r     io.Reader
+	began time.Time
+}
+
+func (r *yielding) Read(p []byte) (int, error) {
+	if !r.began.IsZero() {
+		if err := r.y.pause(r.ctx, time.Since(r.began)); err != nil {
+			return 0, err
+		}
+	}
+	r.began = time.Now()
+	return r.r.Read(p)
+}
