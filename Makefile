@@ -38,12 +38,12 @@ fuzz: ## run every fuzz target for FUZZTIME (20s) each
 	GO=$(GO) FUZZTIME=$(FUZZTIME) ./.ci/fuzz
 
 crash: ## kill -9, full disk and power cut rounds, long form
-	FOREBAY_CRASH=long $(GO) test -count=1 -timeout 60m -run 'Kill|Crash|Power|Full|EncryptedSpoolPasses' ./spool/... ./mqtt/... ./loadtest/...
+	FOREBAY_CRASH=long $(GO) test -count=1 -timeout 60m -run 'Kill|Crash|Power|Full|EncryptedSpoolPasses' ./spool/... ./mqtt/... ./tiering ./cmd/forebay ./loadtest/...
 
 test-kafka: ## tests against a real Apache Kafka (needs Java 17 and Maven; fetches 45 MB once)
 	$(GO) test -count=1 -timeout 30m -run 'Kafka' ./bridge/kafkatest/... ./bridge/... ./loadtest/...
 
-test-s3: ## tests against a server of S3 (builds it once, one minute)
+test-s3: ## tests against a server of S3, with broken connections too (builds both once, one minute)
 	./.ci/stores $(STORES) s3
 	FOREBAY_STORE_SERVERS=$(STORES) $(GO) test -count=1 -timeout 10m -run 'StoresS3' ./tiering/...
 
