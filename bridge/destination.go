@@ -134,7 +134,7 @@ func (f *feeder) wholeLocked(o *outlet) *lane {
 // laneMemory is what one lane may have pending; as much again may be in the air.
 func (f *feeder) laneMemory() int {
 	share := f.up.MaxBuffered() / (2 * max(f.up.lanes.Load(), 1))
-	return int(min(max(share, minLaneMemory), kafka.MaxFlightBytes))
+	return int(min(max(share, minLaneMemory), maxLaneMemory))
 }
 
 // detachLocked leaves l to the catch-up, from at or what it has pending.

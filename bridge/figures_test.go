@@ -149,7 +149,7 @@ func (f *figures) bridge(route RouteConfig, dial func(context.Context, string, s
 		if time.Since(began) > 2*time.Minute {
 			f.b.Fatalf("not done: %+v", b.Health())
 		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(3 * time.Millisecond) // looking takes the locks
 	}
 	took := time.Since(began)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

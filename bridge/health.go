@@ -133,9 +133,7 @@ func (f *feeder) addStats(s *RouteStats, oldest *time.Time) {
 		if l.flight != nil {
 			s.InFlight += len(l.flight.Messages)
 			s.BufferedRecords += len(l.flight.Messages)
-			for i := range l.flight.Messages {
-				s.BufferedBytes += int64(l.flight.Messages[i].Size())
-			}
+			s.BufferedBytes += int64(l.flying)
 		}
 	}
 	if f.head != 0 {

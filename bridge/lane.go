@@ -23,10 +23,12 @@ type lane struct {
 
 	flight  *kafka.Flight // in the air
 	pending []kafka.Message
-	bytes   int   // of pending
-	expires int64 // of pending, the soonest; 0 is never
-	window  int   // messages of the next flight
-	flown   int   // messages of the last
+	block   *kafka.Block // memory of what is added to pending; nil while nothing was
+	mixed   bool         // some of pending are not of block
+	bytes   int          // of pending, in memory
+	flying  int          // the same of flight
+	expires int64        // of pending, the soonest; 0 is never
+	window  int          // messages of the next flight
 
 	detached  bool
 	next      spool.Offset // detached: where the catch-up goes on
@@ -69,6 +71,7 @@ const (
 	probeWindow   = 16  // messages of the flight that probes whether a fault is over
 	maxDetached   = 256 // lanes of a feeder; more faults than that are the upstream's, and hold the route
 	minLaneMemory = 16 << 10
+	maxLaneMemory = 5 << 19 // telemetry of 200 bytes takes 2.2 times as much in memory as in a flight
 )
 
 // unacked is the lowest offset of the lane that is not acknowledged; the feeder's position when there is none.
@@ -117,12 +120,17 @@ func (l *lane) add(s *mapping.Scratch, rec *spool.Record, d *mapping.Decision) {
 	if !l.busy() {
 		l.progress = time.Now()
 	}
-	if l.pending == nil { // about as many as last time
-		l.pending = make([]kafka.Message, 0, min(l.flown, l.f.laneMemory()/kafka.MessageOverhead)+1)
+	if l.block == nil {
+		l.block, l.mixed = kafka.NewBlock(), len(l.pending) > 0
+		if !l.mixed {
+			l.pending = l.block.Messages()
+		}
 	}
 	l.pending = append(l.pending, kafka.Message{})
 	m := &l.pending[len(l.pending)-1]
+	s.Use(&l.block.Arena)
 	l.f.r.messageIn(m, s, rec, d)
+	s.Use(nil)
 	m.Expires = rec.ExpiresAt
 	l.count(m)
 }
@@ -135,7 +143,7 @@ func (l *lane) count(m *kafka.Message) {
 	}
 }
 
-func (l *lane) drop() { l.pending, l.bytes, l.expires = nil, 0, 0 }
+func (l *lane) drop() { l.pending, l.block, l.mixed, l.bytes, l.expires = nil, nil, false, 0, 0 }
 
 // expire leaves out pending messages whose time is over: they were in time when they were read, and the way was closed since.
 func (l *lane) expire(now int64) {
@@ -149,7 +157,7 @@ func (l *lane) expire(now int64) {
 		}
 	}
 	l.f.r.counts.expired.Add(uint64(len(l.pending) - len(kept)))
-	l.pending = kept
+	l.pending, l.mixed = kept, true
 	l.recount()
 }
 
@@ -167,14 +175,21 @@ func (l *lane) kick(now time.Time) {
 		return
 	}
 	msgs := l.pending[:n:n]
-	if l.pending = l.pending[n:]; len(l.pending) == 0 {
-		l.pending = nil
-	}
-	for i := range msgs {
-		l.bytes -= msgs[i].Size()
-	}
-	l.flown = n
 	l.flight = &kafka.Flight{Topic: l.out.topic, Partition: l.partition, Spread: l.out.n, Messages: msgs, Done: l.landed}
+	l.flying = l.bytes
+	if n == len(l.pending) {
+		if !l.mixed {
+			l.flight.Block, l.flight.Messages = l.block, l.pending
+		}
+		l.drop()
+	} else {
+		l.pending, l.block = l.pending[n:], nil // what is left keeps the memory of both
+		l.flying = 0
+		for i := range msgs {
+			l.flying += msgs[i].Size()
+		}
+		l.bytes -= l.flying
+	}
 	l.sentTo = max(l.sentTo, spool.Offset(msgs[n-1].Offset)+1)
 	l.f.flying++
 	if l.f.exactly != nil {
@@ -197,7 +212,7 @@ func (l *lane) cut(now time.Time) int {
 			}
 			break
 		}
-		size := l.pending[n].Size()
+		size := l.pending[n].WireSize()
 		if n > 0 && (size > large || bytes+size > most) {
 			break
 		}
@@ -212,7 +227,7 @@ func (l *lane) cut(now time.Time) int {
 // refused takes the first pending message out, which the topic will not take.
 func (l *lane) refused(v kafka.Verdict, now time.Time) {
 	first := l.pending[:1:1]
-	l.pending = l.pending[1:]
+	l.pending, l.mixed = l.pending[1:], true
 	l.verdict = v
 	l.poisoned(first, v, now)
 }
@@ -240,6 +255,9 @@ func (l *lane) landed(fl *kafka.Flight, res kafka.Result) {
 		l.held = false
 	}
 	if res.OK(fl) {
+		if fl.Block != nil {
+			fl.Block.Release(fl.Messages)
+		}
 		l.window = min(2*l.window, kafka.MaxFlightRecords)
 		l.verdict, l.notBefore = kafka.Verdict{}, time.Time{}
 	} else {
@@ -266,7 +284,7 @@ func (l *lane) failed(rest []kafka.Message, v kafka.Verdict, now time.Time) {
 		v.Class = kafka.Poison
 	}
 	if f.stopping { // what is not sent is still in the spool
-		l.pending = append(rest[:len(rest):len(rest)], l.pending...)
+		l.again(rest)
 		return
 	}
 	switch v.Class {
@@ -274,7 +292,7 @@ func (l *lane) failed(rest []kafka.Message, v kafka.Verdict, now time.Time) {
 		if len(rest) > 1 || l.window > 1 {
 			// One of them is bad, or they are too many. Fewer will tell.
 			l.window = max(min(l.window, len(rest))/2, 1)
-			l.pending = append(rest[:len(rest):len(rest)], l.pending...)
+			l.again(rest)
 			l.recount()
 			return
 		}
@@ -284,10 +302,15 @@ func (l *lane) failed(rest []kafka.Message, v kafka.Verdict, now time.Time) {
 		l.hold(rest, v, now)
 		l.retryIn(backoff(faultBackoff, maxFault, l.failures))
 	default: // Retry, Dead: the same again
-		l.pending = append(rest[:len(rest):len(rest)], l.pending...)
+		l.again(rest)
 		l.recount()
 		l.retryIn(backoff(retryBackoff, maxRetry, l.failures))
 	}
+}
+
+// again puts messages before those that are pending.
+func (l *lane) again(rest []kafka.Message) {
+	l.pending, l.mixed = append(rest[:len(rest):len(rest)], l.pending...), true
 }
 
 // giveBack leaves messages to the spool: they are read again.

@@ -157,7 +157,7 @@ func (l *lane) wasRead(found []uint64, next int64, err error) {
 			f.log.Info("records are in kafka already and are not sent again", "topic", l.out.topic.Name, "kafka_partition", l.partition,
 				"records", len(l.pending)-len(kept))
 		}
-		l.pending = kept
+		l.pending, l.mixed = kept, true
 		l.recount()
 	}
 	now := time.Now()

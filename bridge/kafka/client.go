@@ -20,6 +20,8 @@ type Options struct {
 	GatewayID string
 	Logger    *slog.Logger
 	Dial      func(ctx context.Context, network, host string) (net.Conn, error) // nil is TCP
+
+	eager bool // for the test of the gate: requests are made while a flight is being appended
 }
 
 // Client is one upstream. Its methods may be called by many goroutines at the same time.
@@ -34,6 +36,7 @@ type Client struct {
 	identity []kgo.Opt // who the gateway is, for each client of the cluster
 
 	maxAirTime time.Duration
+	linger     time.Duration
 
 	shipC, probeC, topicC, scanC chan struct{}
 	stop                         context.CancelFunc
@@ -100,6 +103,7 @@ func New(cfg Config, opts Options) (*Client, error) {
 		log:        opts.Logger,
 		dial:       opts.Dial,
 		maxAirTime: maxAirTime,
+		linger:     linger,
 		shipC:      make(chan struct{}, 1),
 		probeC:     make(chan struct{}, 1),
 		topicC:     make(chan struct{}, 1),
@@ -108,6 +112,9 @@ func New(cfg Config, opts Options) (*Client, error) {
 		connErrors: make(map[string]uint64),
 		said:       make(map[string]said),
 		told:       make(map[string]bool),
+	}
+	if opts.eager {
+		c.linger = 0
 	}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
@@ -163,7 +170,7 @@ func (c *Client) build() error {
 		kgo.Dialer(c.gate.dialer(c.dial)),
 		kgo.RequiredAcks(kgo.AllISRAcks()), // idempotent: up to five requests in flight, sequence numbers keep their order
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.ProducerLinger(0), // a flight is a batch already
+		kgo.ProducerLinger(c.linger),
 		// Lanes cut flights to the topic's limit, which may change. The producer would ask for it once for each partition, and
 		// hold it against the bytes before compression.
 		kgo.ProducerBatchMaxBytes(maxRequest - 1<<20),

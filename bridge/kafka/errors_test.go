@@ -34,6 +34,11 @@ type bed struct {
 
 func newBed(t *testing.T, opts ...kfake.Opt) *bed {
 	t.Helper()
+	return newBedWith(t, Options{}, opts...)
+}
+
+func newBedWith(t *testing.T, o Options, opts ...kfake.Opt) *bed {
+	t.Helper()
 	b := &bed{t: t}
 	opts = append([]kfake.Opt{kfake.Ports(9001, 9002), kfake.ListenFn(b.net.Listen)}, opts...)
 	cluster, err := kfake.NewCluster(opts...)
@@ -41,7 +46,8 @@ func newBed(t *testing.T, opts ...kfake.Opt) *bed {
 		t.Fatal(err)
 	}
 	b.cluster = cluster
-	b.c, err = New(Config{Name: "main", Brokers: cluster.ListenAddrs(), Compression: "none"}, Options{GatewayID: "gw", Dial: b.net.DialContext})
+	o.GatewayID, o.Dial = "gw", b.net.DialContext
+	b.c, err = New(Config{Name: "main", Brokers: cluster.ListenAddrs(), Compression: "none"}, o)
 	if err != nil {
 		t.Fatal(err)
 	}

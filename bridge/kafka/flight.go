@@ -9,8 +9,8 @@ import (
 
 // The largest flight. One flight a partition is in the air: this much for each round trip.
 const (
-	MaxFlightRecords = 1500
-	MaxFlightBytes   = 1 << 20 // about one batch of the producer and of the broker's default limit
+	MaxFlightRecords = 3000
+	MaxFlightBytes   = 1 << 20 // before compression: about one batch of the producer and of the broker's default limit
 )
 
 // Flight is some consecutive messages of one lane for one Kafka partition.
@@ -19,6 +19,7 @@ type Flight struct {
 	Partition int32
 	Spread    int32     // partitions that keys are spread over
 	Messages  []Message // not empty; belongs to the client until Done is called
+	Block     *Block    // their memory, when it is nobody else's; it is the sender's
 
 	// Done is called once, when the outcome of every message is known. It must not block. It may Ship the next flight.
 	Done func(*Flight, Result)
@@ -131,52 +132,98 @@ func (c *Client) startLocked(s *slot, f *Flight) {
 	c.ready = append(c.ready, f)
 }
 
+// How flights leave.
+const (
+	// linger is how long the producer waits for more of a partition before it makes a request of what it has, unless it is told that this
+	// is all: else it would make one of the first records of a flight, and up to five in all, while the rest is still being appended.
+	linger = 2 * time.Millisecond
+
+	// maxFlushed is up to how many topics it is told. Telling looks at each partition of all.
+	maxFlushed = 64
+
+	// shipPause is the shortest time between two rounds of small flights: feeders wake up one after the other when records have become
+	// durable, and what they send in that time leaves in one request to each broker.
+	shipPause  = time.Millisecond
+	largeRound = MaxFlightRecords // in messages: worth a round at once
+)
+
 // ship appends flights to the producer, each as a whole behind the closed gate.
 func (c *Client) ship(ctx context.Context) {
+	var last time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-c.shipC:
 		}
-		now := time.Now()
-		c.mu.Lock()
-		flights, producer := c.ready, c.producer
-		if producer == nil { // it is being built anew, which signals again
-			c.mu.Unlock()
-			continue
+		if rest := shipPause - time.Since(last); rest > 0 && c.readyMessages() < largeRound && !sleep(ctx, rest) {
+			return
 		}
-		c.ready = nil
-		from := make([]int, len(flights))
-		for i, f := range flights {
-			from[i] = f.to
-			if s := f.Topic.slotLocked(f.Partition); s.known == producer && now.Sub(s.knownAt) < rememberFor {
-				f.to = len(f.Messages)
-			} else {
-				f.to = from[i] + 1
-			}
-			f.left = f.to - from[i]
-			f.shipped = now
+		if c.shipReady() {
+			last = time.Now()
 		}
+	}
+}
+
+func (c *Client) readyMessages() (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, f := range c.ready {
+		n += len(f.Messages) - f.to
+	}
+	return n
+}
+
+// shipReady reports whether there was something to ship.
+func (c *Client) shipReady() bool {
+	now := time.Now()
+	c.mu.Lock()
+	flights, producer, topics := c.ready, c.producer, len(c.topics)
+	if producer == nil || len(flights) == 0 { // one that is being built anew signals again
 		c.mu.Unlock()
-		if len(flights) == 0 {
-			continue
+		return false
+	}
+	c.ready = nil
+	from := make([]int, len(flights))
+	for i, f := range flights {
+		from[i] = f.to
+		if s := f.Topic.slotLocked(f.Partition); s.known == producer && now.Sub(s.knownAt) < rememberFor {
+			f.to = len(f.Messages)
+		} else {
+			f.to = from[i] + 1
 		}
+		f.left = f.to - from[i]
+		f.shipped = now
+	}
+	c.mu.Unlock()
+	for n, f := range flights {
+		promise := f.outcome // one for all
 		c.gate.close()
-		for n, f := range flights {
-			promise := f.outcome // one for all
-			for i := from[n]; i < f.to; i++ {
-				m := &f.Messages[i]
-				m.acked = false
-				m.attempts++
-				m.rec.Topic, m.rec.Partition = f.Topic.Name, f.Partition
-				// Its context is never cancelled: a record's outcome is either known or waited for.
-				producer.Produce(context.Background(), &m.rec, promise)
-			}
+		for i := from[n]; i < f.to; i++ {
+			m := &f.Messages[i]
+			m.acked = false
+			m.attempts++
+			m.rec.Topic, m.rec.Partition = f.Topic.Name, f.Partition
+			// Its context is never cancelled: a record's outcome is either known or waited for.
+			producer.Produce(context.Background(), &m.rec, promise)
 		}
 		c.gate.open()
 	}
+	if topics <= maxFlushed {
+		leave(producer)
+	}
+	return true
 }
+
+// leave has the producer send what it has, and does not wait for it: that is what Flush does first.
+func leave(p *kgo.Client) { _ = p.Flush(over) }
+
+// over is a context that has ended.
+var over = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
 
 // outcome is the promise of each message of f. The producer calls promises one after the other, and those of a partition
 // in order, except for what it refuses before it is buffered.

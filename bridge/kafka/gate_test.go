@@ -19,7 +19,7 @@ func TestGateKeepsRefusedFlightsWhole(t *testing.T) {
 	torn := func(off, known bool, flights int) uint64 {
 		var n uint64
 		synctest.Test(t, func(t *testing.T) {
-			b := newBed(t, kfake.SeedTopics(1, "t"))
+			b := newBedWith(t, Options{eager: true}, kfake.SeedTopics(1, "t"))
 			defer b.end()
 			b.c.gate.off = off
 			bad := binary.BigEndian.AppendUint64(nil, 1<<40)

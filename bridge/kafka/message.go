@@ -21,46 +21,13 @@ type Message struct {
 	attempts int
 }
 
-// MessageOverhead is what a record costs beside its bytes: the structures here and in the producer, and its framing.
-const MessageOverhead = 320
-
-// Arena is memory for the small pieces of messages that are made one after the other: a few messages share an allocation, which
-// is kept until the last of them is gone. It belongs to one goroutine at a time. The zero Arena is ready.
-type Arena struct {
-	headers []kgo.RecordHeader
-	bytes   []byte
-}
-
-// What is allocated at once is the work of about a dozen messages: a message that waits keeps no more than that.
+// What a record and each of its headers cost beside their bytes.
 const (
-	arenaHeaders = 64
-	arenaBytes   = 1 << 10
+	MessageOverhead = 320 // the structures here and in the producer, and its framing
+	headerMemory    = 40
+	recordFraming   = 40 // 33: lengths, attributes, time and offset in their longest form
+	headerFraming   = 10 // two lengths of at most five bytes
 )
-
-// Bytes is room for n bytes: an empty slice of that capacity.
-func (a *Arena) Bytes(n int) []byte {
-	if n > len(a.bytes) {
-		if n > arenaBytes/4 {
-			return make([]byte, 0, n)
-		}
-		a.bytes = make([]byte, arenaBytes)
-	}
-	b := a.bytes[:0:n]
-	a.bytes = a.bytes[n:]
-	return b
-}
-
-func (a *Arena) headersFor(n int) []kgo.RecordHeader {
-	if n > len(a.headers) {
-		if n > arenaHeaders/4 {
-			return make([]kgo.RecordHeader, 0, n)
-		}
-		a.headers = make([]kgo.RecordHeader, arenaHeaders)
-	}
-	h := a.headers[:0:n]
-	a.headers = a.headers[n:]
-	return h
-}
 
 // NewMessage makes a message in m. Key nil is no key. The byte slices are used as they are and must not change any more;
 // headers is room for the headers to come.
@@ -72,7 +39,7 @@ func (a *Arena) NewMessage(m *Message, offset uint64, key, value []byte, receive
 // AddHeader appends a header. Keys may repeat; the order is kept.
 func (m *Message) AddHeader(key string, value []byte) {
 	m.rec.Headers = append(m.rec.Headers, kgo.RecordHeader{Key: key, Value: value})
-	m.size += len(key) + len(value) + 40
+	m.size += len(key) + len(value) + headerMemory
 }
 
 // SetTimestamp gives the message another time than that of reception.
@@ -96,6 +63,11 @@ func (m *Message) Headers(fn func(key string, value []byte)) {
 
 // Size is what the message takes in memory, about.
 func (m *Message) Size() int { return m.size }
+
+// WireSize is what the message takes in a request before it is compressed, at most, for headers shorter than 2 MiB.
+func (m *Message) WireSize() int {
+	return m.size - MessageOverhead + recordFraming - (headerMemory-headerFraming)*len(m.rec.Headers)
+}
 
 // Attempts is how many times the message was sent.
 func (m *Message) Attempts() int { return m.attempts }

@@ -58,7 +58,8 @@ type Scratch struct {
 	buf       []byte
 	faults    uint32 // of the record in hand, a bit for each reason
 	work      work
-	arena     kafka.Arena // of messages
+	own       kafka.Arena  // of messages that have no other memory
+	arena     *kafka.Arena // of messages
 	celLevels celLevels
 	celUser   celUser
 }
@@ -67,7 +68,16 @@ type Scratch struct {
 func (m *Mapper) NewScratch(now func() time.Time) *Scratch {
 	s := &Scratch{m: m, now: now}
 	s.doc.work = &s.work
+	s.Use(nil)
 	return s
+}
+
+// Use has the messages to come made in a, which may be nil.
+func (s *Scratch) Use(a *kafka.Arena) {
+	if a == nil {
+		a = &s.own
+	}
+	s.arena = a
 }
 
 func (s *Scratch) begin(rec *spool.Record) {
