@@ -133,11 +133,7 @@ func (f *feeder) feed(ctx context.Context) {
 // open fences what an earlier run has left and takes the positions of lanes from Kafka. Nothing is sent before.
 func (f *feeder) open(ctx context.Context) bool {
 	for told := false; ctx.Err() == nil; {
-		err := f.up.EnsurePositions(ctx)
-		var positions map[string]uint64
-		if err == nil {
-			positions, err = f.exactly.Open(ctx)
-		}
+		positions, err := f.exactly.Open(ctx)
 		if err == nil {
 			f.mu.Lock()
 			_, end := f.source.Bounds(f.r.cfg.Stream, f.partition)

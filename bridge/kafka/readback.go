@@ -81,12 +81,9 @@ func (c *Client) readBack(ctx context.Context) {
 				break
 			}
 			if building {
-				settled = time.Now().Add(settleTime)
-			}
-			if !sleep(ctx, time.Until(settled)) {
-				return
-			}
-			if building {
+				if !sleep(ctx, settleTime) {
+					return
+				}
 				c.mu.Lock()
 				c.scans = append(scans, c.scans...)
 				c.mu.Unlock()
@@ -94,7 +91,7 @@ func (c *Client) readBack(ctx context.Context) {
 			}
 			for told := false; ; told = true {
 				began := time.Now()
-				err := c.scan(ctx, scans)
+				err := c.scan(ctx, scans, settled)
 				if err == nil {
 					c.log.Info("partitions were read back", "partitions", len(scans), "took", time.Since(began))
 					break
@@ -117,8 +114,9 @@ func (s *Scan) finish(err error) {
 	s.Done(slices.Compact(s.found), s.at, err)
 }
 
-// scan answers scans, or returns why those that are not finished have to wait.
-func (c *Client) scan(ctx context.Context, scans []*Scan) error {
+// scan answers scans, or returns why those that are not finished have to wait. It reads what is there at once, and where the partitions
+// end only when they are settled.
+func (c *Client) scan(ctx context.Context, scans []*Scan, settled time.Time) error {
 	lookCtx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	reader, err := kgo.NewClient(append([]kgo.Opt{
@@ -138,19 +136,17 @@ func (c *Client) scan(ctx context.Context, scans []*Scan) error {
 		return err
 	}
 	defer reader.Close()
-	if scans, err = place(lookCtx, kadm.NewClient(reader), scans); err != nil {
+	admin := kadm.NewClient(reader)
+	if scans, err = place(lookCtx, admin, scans); err != nil {
 		return err
+	}
+	if len(scans) == 0 {
+		return nil
 	}
 	open := make(map[string]map[int32][]*Scan)
 	from := make(map[string]map[int32]kgo.Offset)
-	left := 0
 	for _, s := range scans {
 		s.found = nil
-		if s.at >= s.end {
-			s.finish(nil)
-			continue
-		}
-		left++
 		name := s.Topic.Name
 		if open[name] == nil {
 			open[name], from[name] = make(map[int32][]*Scan), make(map[int32]kgo.Offset)
@@ -162,10 +158,21 @@ func (c *Client) scan(ctx context.Context, scans []*Scan) error {
 		}
 		from[name][s.Partition] = kgo.NewOffset().At(at)
 	}
-	if left == 0 {
-		return nil
-	}
 	reader.AddConsumePartitions(from)
+	if !sleep(ctx, time.Until(settled)) {
+		return ctx.Err()
+	}
+	if err := findEnds(lookCtx, admin, open); err != nil {
+		return err
+	}
+	left := 0
+	for _, s := range scans {
+		if s.at >= s.end {
+			s.finish(nil)
+			continue
+		}
+		left++
+	}
 	for left > 0 {
 		pollCtx, cancel := context.WithTimeout(ctx, readTimeout)
 		fetches := reader.PollFetches(pollCtx)
@@ -226,7 +233,7 @@ func (s *Scan) look(r *kgo.Record) {
 	}
 }
 
-// place finds out where each scan begins and ends. It finishes those that cannot be read, and returns the others.
+// place finds out where each scan begins. It finishes those that cannot be read, and returns the others.
 func place(ctx context.Context, admin *kadm.Client, scans []*Scan) (rest []*Scan, err error) {
 	byTopic := make(map[string][]*Scan)
 	for _, s := range scans {
@@ -254,14 +261,6 @@ func place(ctx context.Context, admin *kadm.Client, scans []*Scan) (rest []*Scan
 }
 
 func placeIn(ctx context.Context, admin *kadm.Client, topic string, scans []*Scan) error {
-	starts, err := admin.ListStartOffsets(ctx, topic)
-	if err != nil {
-		return err
-	}
-	ends, err := admin.ListEndOffsets(ctx, topic)
-	if err != nil {
-		return err
-	}
 	// By time, exactly: records of another spool that had the same ID are older, and must not be taken for ours. Where an
 	// offset is known too there is no such danger, and the time only shortens the way; then clocks may differ.
 	oldest := scans[0].Since
@@ -270,12 +269,18 @@ func placeIn(ctx context.Context, admin *kadm.Client, topic string, scans []*Sca
 			oldest = s.Since
 		}
 	}
-	since, err := admin.ListOffsetsAfterMilli(ctx, oldest.UnixMilli(), topic)
-	if err != nil {
-		return err
+	var starts, ends, since, loose kadm.ListedOffsets
+	list := func(to *kadm.ListedOffsets, ask func() (kadm.ListedOffsets, error)) func() error {
+		return func() (err error) { *to, err = ask(); return err }
 	}
-	loose, err := admin.ListOffsetsAfterMilli(ctx, oldest.Add(-timeSlack).UnixMilli(), topic)
-	if err != nil {
+	if err := together(
+		list(&starts, func() (kadm.ListedOffsets, error) { return admin.ListStartOffsets(ctx, topic) }),
+		list(&ends, func() (kadm.ListedOffsets, error) { return admin.ListEndOffsets(ctx, topic) }),
+		list(&since, func() (kadm.ListedOffsets, error) { return admin.ListOffsetsAfterMilli(ctx, oldest.UnixMilli(), topic) }),
+		list(&loose, func() (kadm.ListedOffsets, error) {
+			return admin.ListOffsetsAfterMilli(ctx, oldest.Add(-timeSlack).UnixMilli(), topic)
+		}),
+	); err != nil {
 		return err
 	}
 	for _, s := range scans {
@@ -289,7 +294,6 @@ func placeIn(ctx context.Context, admin *kadm.Client, topic string, scans []*Sca
 		if !ok1 || !ok2 || !ok3 || !ok4 {
 			return fmt.Errorf("topic %s partition %d has no offsets", topic, s.Partition)
 		}
-		s.end = end.Offset
 		if s.From >= 0 && s.From <= end.Offset { // a topic that was made anew counts from 0 again
 			s.at = max(start.Offset, before.Offset, s.From)
 		} else {
@@ -297,4 +301,31 @@ func placeIn(ctx context.Context, admin *kadm.Client, topic string, scans []*Sca
 		}
 	}
 	return nil
+}
+
+// findEnds finds out where scans end.
+func findEnds(ctx context.Context, admin *kadm.Client, open map[string]map[int32][]*Scan) error {
+	var steps []func() error
+	for topic, partitions := range open {
+		steps = append(steps, func() error {
+			ends, err := admin.ListEndOffsets(ctx, topic)
+			if err != nil {
+				return err
+			}
+			for partition, scans := range partitions {
+				end, ok := ends.Lookup(topic, partition)
+				if end.Err != nil {
+					return end.Err
+				}
+				if !ok {
+					return fmt.Errorf("topic %s partition %d has no end", topic, partition)
+				}
+				for _, s := range scans {
+					s.end = end.Offset
+				}
+			}
+			return nil
+		})
+	}
+	return together(steps...)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -83,22 +84,47 @@ func LaneKey(topic string, spread, partition int32) string {
 // Open fences what an earlier process has left, and returns the positions of its lanes: the offset in the spool behind what is
 // delivered. Nothing may be sent before.
 func (e *Exactly) Open(ctx context.Context) (map[string]uint64, error) {
-	positions := make(map[string]uint64)
-	for _, t := range []*transactor{e.main, e.side} { // both before either is read
-		if err := t.fence(ctx); err != nil {
-			return nil, err
+	// Both before either is read.
+	if err := together(
+		func() error { return e.c.EnsurePositions(ctx) },
+		func() error { return e.main.fence(ctx) },
+		func() error { return e.side.fence(ctx) },
+	); err != nil {
+		return nil, err
+	}
+	read := func(t *transactor) func() error {
+		return func() error {
+			err := t.read(ctx)
+			if err != nil {
+				t.drop()
+			}
+			return err
 		}
 	}
-	for _, t := range []*transactor{e.main, e.side} {
-		if err := t.read(ctx); err != nil {
-			t.drop()
-			return nil, err
-		}
-		for k, v := range t.positions {
-			positions[k] = max(positions[k], v)
-		}
+	if err := together(read(e.main), read(e.side)); err != nil {
+		return nil, err
+	}
+	positions := maps.Clone(e.main.positions)
+	for k, v := range e.side.positions {
+		positions[k] = max(positions[k], v)
 	}
 	return positions, nil
+}
+
+// together runs steps that do not need each other, each of which may wait for the cluster, and returns the first error.
+func together(steps ...func() error) error {
+	errs := make([]error, len(steps))
+	var running sync.WaitGroup
+	for i, step := range steps {
+		running.Go(func() { errs[i] = step() })
+	}
+	running.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Ship sends f, whose Done is called when it is committed or cannot be.
@@ -383,6 +409,7 @@ func (t *transactor) produce(flights []*Flight) (_ <-chan struct{}, well func() 
 			}
 		})
 	}
+	leave(t.producer)
 	return ended, func() int {
 			mu.Lock()
 			defer mu.Unlock()
@@ -448,7 +475,7 @@ func (t *transactor) fence(ctx context.Context) error {
 		kgo.TransactionTimeout(txnTimeout),
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.ProducerLinger(0),
+		kgo.ProducerLinger(linger),
 		kgo.ProducerBatchMaxBytes(maxRequest - 1<<20),
 		kgo.BrokerMaxWriteBytes(maxRequest),
 		kgo.MaxBufferedRecords(1 << 30),
