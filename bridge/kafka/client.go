@@ -48,6 +48,7 @@ type Client struct {
 	producer *kgo.Client // nil while it is being built anew
 	admin    *kadm.Client
 	topics   map[string]*Topic
+	named    int       // topics that the producer may know: those that were, too
 	ready    []*Flight // to be appended
 	watchers []func()
 	scans    []*Scan   // that wait for their turn
@@ -198,6 +199,7 @@ func (c *Client) build() error {
 	c.producer, c.admin = p, kadm.NewClient(p)
 	c.initCount = 0
 	c.builtAt = time.Now()
+	c.named = len(c.topics)
 	c.mu.Unlock()
 	signal(c.shipC)
 	signal(c.topicC)

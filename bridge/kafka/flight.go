@@ -138,7 +138,7 @@ const (
 	// is all: else it would make one of the first records of a flight, and up to five in all, while the rest is still being appended.
 	linger = 2 * time.Millisecond
 
-	// maxFlushed is up to how many topics it is told. Telling looks at each partition of all.
+	// maxFlushed is up to how many topics it is told. Telling looks at each partition of all that the producer has ever had.
 	maxFlushed = 64
 
 	// shipPause is the shortest time between two rounds of small flights: feeders wake up one after the other when records have become
@@ -178,7 +178,7 @@ func (c *Client) readyMessages() (n int) {
 func (c *Client) shipReady() bool {
 	now := time.Now()
 	c.mu.Lock()
-	flights, producer, topics := c.ready, c.producer, len(c.topics)
+	flights, producer, topics := c.ready, c.producer, c.named
 	if producer == nil || len(flights) == 0 { // one that is being built anew signals again
 		c.mu.Unlock()
 		return false

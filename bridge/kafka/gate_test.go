@@ -37,7 +37,7 @@ func TestGateKeepsRefusedFlightsWhole(t *testing.T) {
 			}
 			for i := 0; i < flights && n == 0; i++ {
 				done := make(chan Result)
-				f := &Flight{Topic: topic, Messages: messages(1<<40, MaxFlightRecords), Done: func(_ *Flight, r Result) { done <- r }}
+				f := &Flight{Topic: topic, Messages: messages(1<<40, 750), Done: func(_ *Flight, r Result) { done <- r }}
 				b.c.Ship(f)
 				if r := <-done; r.Acked != 0 {
 					t.Fatalf("%d acknowledged behind the refused one", r.Acked)

@@ -76,6 +76,7 @@ func (c *Client) Topic(name string, create *Create) *Topic {
 	if !ok {
 		t = &Topic{Name: name, c: c, limits: limits{maxBytes: defaultMaxMessage}, stale: true, slots: make(map[int32]*slot)}
 		c.topics[name] = t
+		c.named++
 		signal(c.topicC)
 	}
 	t.refs++
