@@ -13,7 +13,7 @@ type Config struct {
 	// Most replays that run at once; one more is refused. Each has connections of its own to its upstream.
 	MaxJobs int `yaml:"max_jobs"`
 
-	// Records a second of a replay whose command gives no --rate; 0 is no limit. It is what live traffic does not feel on two cores.
+	// Records a second of a replay whose command gives no --rate; 0 is no limit. Live traffic shares processors, disk and link with it.
 	RecordsPerSecond int `yaml:"records_per_second"`
 
 	// Stream of the spool that takes what forebay replay --to-mqtt publishes, such as replay: local subscribers get it from there, with
