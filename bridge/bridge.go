@@ -42,7 +42,6 @@ type Bridge struct {
 	embedded   *embedded.Upstream
 	upstreams  []*upstream
 	routes     []*route
-	feeders    []*feeder
 	cursors    []Cursor
 	dead       *DeadLetters // nil when there are none
 	gatewayID  string
@@ -53,10 +52,12 @@ type Bridge struct {
 	pausing    sync.Mutex
 	redriving  chan struct{} // holds one while a redrive runs
 	saveC      chan struct{}
+	savingMu   sync.Mutex    // one save of positions at a time
+	moveC      chan move     // an operator wants a route to go elsewhere
+	unmoved    chan struct{} // closed when nobody moves routes any more
 
-	feeding sync.WaitGroup // feeders and catch-up
+	feeding sync.WaitGroup // what moves routes; stints have their own
 	saving  sync.WaitGroup
-	sending sync.WaitGroup // transactions
 	asked   sync.WaitGroup // work that somebody asked for
 
 	mu          sync.Mutex
@@ -78,7 +79,8 @@ func New(cfg Config, opts Options) (*Bridge, error) {
 	b := &Bridge{
 		cfg: cfg, gatewayID: opts.GatewayID, dial: opts.Dial, source: opts.Log, log: opts.Logger, registerer: opts.Registerer, now: opts.Now,
 		redriving: make(chan struct{}, 1), awaits: opts.Await, watched: make(map[string][][]*watch),
-		saveC: make(chan struct{}, 1), closed: make(chan struct{}), stopFeeding: func() {}, stopSaving: func() {}, stopSending: func() {},
+		saveC: make(chan struct{}, 1), moveC: make(chan move), unmoved: make(chan struct{}),
+		closed: make(chan struct{}), stopFeeding: func() {}, stopSaving: func() {}, stopSending: func() {},
 	}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
@@ -136,14 +138,17 @@ func (b *Bridge) open(opts Options) error {
 	if err := b.openDeadLetters(); err != nil {
 		return err
 	}
-	if err := b.loadPauses(); err != nil {
-		return err
+	for _, load := range []func() error{b.loadPauses, b.loadRunning, b.loadActive} {
+		if err := load(); err != nil {
+			return err
+		}
 	}
-	if err := b.loadRunning(); err != nil {
-		return err
-	}
-	for _, f := range b.feeders {
-		f.pausesChanged()
+	for _, r := range b.routes {
+		st, err := b.newStint(r, r.failover.active)
+		if err != nil {
+			return err
+		}
+		r.stint.Store(st)
 	}
 	return b.registerer.Register(collector{b})
 }
@@ -190,11 +195,14 @@ func (b *Bridge) openRoute(rc RouteConfig, gatewayID string, streams map[string]
 		return err
 	}
 	r.dead = rc.Stream == b.cfg.deadLetters()
-	for _, u := range b.upstreams {
-		if u.Name() == rc.Upstream {
-			r.up = u
+	for _, name := range append([]string{rc.Upstream}, rc.Failover.To...) {
+		for _, u := range b.upstreams {
+			if u.Name() == name {
+				r.failover.list = append(r.failover.list, u)
+			}
 		}
 	}
+	r.failover.active = r.failover.list[0]
 	from, err := parseFrom(rc.From)
 	if err != nil {
 		return err
@@ -213,14 +221,10 @@ func (b *Bridge) openRoute(rc RouteConfig, gatewayID string, streams map[string]
 		b.tellStart(rc, cursor, streams[rc.Stream])
 	}
 	b.watch(r, streams[rc.Stream])
-	feeders := make(map[int]*feeder)
-	for p := range streams[rc.Stream] {
-		feeders[p] = newFeeder(b, r, p, cursor, keep)
-		b.feeders = append(b.feeders, feeders[p])
-	}
+	r.cursor, r.keep, r.partitions = cursor, keep, streams[rc.Stream]
 	b.routes = append(b.routes, r)
 	b.cursors = append(b.cursors, cursor, keep)
-	return b.loadPositions(r, feeders)
+	return nil
 }
 
 // The cursors of a route: the position of its tail, and what retention has to leave for its detached lanes.
@@ -247,18 +251,14 @@ func (b *Bridge) Run(ctx context.Context) error {
 		b.log.Warn("spool does not note that the routes run; a crash would double records", "err", err)
 	}
 	b.saving.Go(func() { b.save(saveCtx) })
-	for _, f := range b.feeders {
-		b.feeding.Go(func() { f.feed(ctx) })
-		b.feeding.Go(func() { f.catchUp(ctx) })
-		if w := f.watch; w != nil {
-			b.feeding.Go(func() { f.await(ctx, w) })
-		}
-		if f.exactly != nil {
-			b.sending.Go(func() { f.exactly.Run(sendCtx) })
-		}
+	for _, st := range b.stints() {
+		st.start(ctx, sendCtx)
+	}
+	if slices.ContainsFunc(b.routes, (*route).hasStandby) {
+		b.feeding.Go(func() { b.watchOver(ctx, sendCtx) })
 	}
 	b.mu.Unlock()
-	b.feeding.Wait()
+	b.waitFed()
 	return nil
 }
 
@@ -278,22 +278,24 @@ func (b *Bridge) Close(ctx context.Context) error {
 	defer close(b.closed)
 
 	stopFeeding()
-	b.feeding.Wait()
+	b.waitFed()
 	left := 0
-	for _, f := range b.feeders {
+	for _, f := range b.feeders() {
 		left += f.settle(ctx)
 	}
-	for _, f := range b.feeders {
+	for _, f := range b.feeders() {
 		f.closeGraves()
 	}
 	if left > 0 {
 		b.log.Warn("closed with records in the air; they are sent again after the next start", "records", left)
 	}
 	stopSending()
-	b.sending.Wait()
+	for _, st := range b.stints() {
+		st.sending.Wait()
+	}
 	b.shutUpstreams() // flights without an outcome come back now
 	b.asked.Wait()
-	for _, f := range b.feeders {
+	for _, f := range b.feeders() {
 		f.part()
 	}
 	stopSaving()
@@ -308,11 +310,19 @@ func (b *Bridge) Close(ctx context.Context) error {
 		errs = append(errs, c.Flush(fctx))
 	}
 	if errors.Join(errs...) == nil {
-		errs = append(errs, b.markRunning(fctx, ended, false))
+		errs = append(errs, b.unmark(fctx, ended))
 	}
 	b.registerer.Unregister(collector{b})
 	b.err = errors.Join(errs...)
 	return b.err
+}
+
+// waitFed waits until nothing is read any more.
+func (b *Bridge) waitFed() {
+	b.feeding.Wait() // first: it makes stints
+	for _, st := range b.stints() {
+		st.feeding.Wait()
+	}
 }
 
 const flushTimeout = 2 * time.Second
@@ -352,13 +362,17 @@ func (f *feeder) settle(ctx context.Context) int {
 }
 
 // part gives every lane that has something left a position of its own, so that a clean stop doubles nothing: the cursor
-// alone is as far as the slowest lane.
-func (f *feeder) part() {
+// alone is as far as the slowest lane. It returns how many records are in the air.
+func (f *feeder) part() (unknown int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, l := range f.lanes {
+		if l.flight != nil {
+			unknown += len(l.flight.Messages)
+		}
 		if !l.detached && l.busy() {
 			f.detachLocked(l, f.pos)
 		}
 	}
+	return unknown
 }

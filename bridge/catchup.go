@@ -56,6 +56,7 @@ func (f *feeder) prepare() (from spool.Offset, ok bool) {
 		f.respreadLocked()
 	}
 	for _, o := range f.outlets {
+		f.soundLocked(o)
 		f.adoptLocked(o)
 		if o.n == 0 && o.whole != nil {
 			if n := o.topic.Status().Partitions; n > 0 {
@@ -75,7 +76,7 @@ func (f *feeder) prepare() (from spool.Offset, ok bool) {
 			continue
 		}
 		// Half full is soon enough: each scan reads from the lane's position on.
-		l.scan = l.partition >= 0 && !l.poison && !l.paused && !now.Before(l.notBefore) && !l.out.shrinking() && 2*len(l.pending) <= l.window && l.hasRoom()
+		l.scan = l.partition >= 0 && !l.out.restored && !l.poison && !l.paused && !now.Before(l.notBefore) && !l.out.shrinking() && 2*len(l.pending) <= l.window && l.hasRoom()
 		if l.scan && l.next >= f.pos {
 			l.scan = false
 			if l.next == f.pos {

@@ -46,6 +46,9 @@ type RouteConfig struct {
 	// Name of the upstream. It may be left out when there is only one.
 	Upstream string `yaml:"upstream"`
 
+	// Where the route goes on when its upstream is of no use.
+	Failover Failover `yaml:"failover"`
+
 	// Kafka topic, may be with fields of the record: ${topic}, ${topic[N]} (level N of the MQTT topic, from 0), ${client_id}, ${user_name},
 	// ${user.NAME} (a user property), ${json.PATH} (a field of the payload); docs/MAPPING.md lists them. ${field|text} stands for
 	// text when the record has no such field. Values that are not legal in a Kafka topic, or could be mistaken for others, get
@@ -125,6 +128,9 @@ const (
 	ReadBack = "read_back"
 	Resend   = "resend"
 
+	FailBackAuto  = "auto"
+	FailBackNever = "never"
+
 	FromBeginning = "beginning"
 	FromEnd       = "end"
 
@@ -165,6 +171,7 @@ func (c RouteConfig) WithDefaults(only string) RouteConfig {
 	if c.AfterCrash == "" {
 		c.AfterCrash = ReadBack
 	}
+	c.Failover = c.Failover.withDefaults()
 	m := c.mapping().WithDefaults()
 	c.Key, c.MaxTopics, c.Value, c.Timestamp, c.Sample, c.OnFault = m.Key, m.MaxTopics, m.Value, m.Timestamp, m.Sample, m.OnFault
 	return c
@@ -224,6 +231,9 @@ func (c Config) Validate() error {
 			fault("%s.name: %q is already the name of routes[%d]", key, r.Name, j)
 		}
 		seen[r.Name] = i
+		if f := r.Failover; len(f.To) == 0 && (f.After != 0 || f.FailBack != "" || f.FailBackAfter != 0) {
+			fault("%s.failover.to: there is none, and the other keys of failover do nothing; list the upstreams to go on with", key)
+		}
 		r = r.WithDefaults(c.onlyUpstream())
 		r.validate(names, c.deadLetters(), func(format string, args ...any) { fault(key+format, args...) })
 	}
@@ -254,6 +264,7 @@ func (c RouteConfig) validate(upstreams []string, deadLetters string, fault func
 	case !contains(upstreams, c.Upstream):
 		fault(".upstream: unknown upstream %q; there are %s", c.Upstream, known)
 	}
+	c.Failover.validate(c.Upstream, upstreams, fault)
 	m, err := mapping.New(c.mapping(), mapping.Identity{Stream: c.Stream})
 	for _, e := range prefixed("", err) {
 		fault("%w", e)

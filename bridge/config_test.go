@@ -3,9 +3,11 @@ package bridge
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/forebay-gateway/forebay/bridge/embedded"
 	"github.com/forebay-gateway/forebay/bridge/kafka"
+	"github.com/forebay-gateway/forebay/gateway/unit"
 )
 
 func TestConfigFaultsNameTheKey(t *testing.T) {
@@ -51,6 +53,20 @@ func TestConfigFaultsNameTheKey(t *testing.T) {
 	f("routes[0].from: \"start\" is none of", func(c *Config) { c.Routes[0].From = "start" })
 	f("routes[0].delivery: \"once\" is neither", func(c *Config) { c.Routes[0].Delivery = "once" })
 	f("routes[0].after_crash: \"hope\" is neither", func(c *Config) { c.Routes[0].AfterCrash = "hope" })
+	f("routes[0].failover.to[0]: unknown upstream \"cloud\"; there are main", func(c *Config) { c.Routes[0].Failover.To = []string{"cloud"} })
+	f("routes[0].failover.to[0]: \"main\" is in the list already", func(c *Config) { c.Routes[0].Failover.To = []string{"main"} })
+	f("routes[0].failover.to[0]: the embedded upstream goes away", func(c *Config) {
+		c.Embedded.Enabled, c.Routes[0].Upstream, c.Routes[0].Failover.To = true, "main", []string{"embedded"}
+	})
+	f("routes[0].failover.to: there is none, and the other keys", func(c *Config) { c.Routes[0].Failover.After = unit.Duration(time.Minute) })
+	two := func(c *Config) *Failover {
+		c.Upstreams = append(c.Upstreams, kafka.Config{Name: "cloud", Brokers: []string{"k9:9092"}})
+		c.Routes[0].Upstream, c.Routes[0].Failover.To = "main", []string{"cloud"}
+		return &c.Routes[0].Failover
+	}
+	f("routes[0].failover.after: 500ms is less than 1s", func(c *Config) { two(c).After = unit.Duration(500 * time.Millisecond) })
+	f("routes[0].failover.fail_back: \"later\" is neither auto nor never", func(c *Config) { two(c).FailBack = "later" })
+	f("routes[0].failover.fail_back_after: 500ms is less than 1s", func(c *Config) { two(c).FailBackAfter = unit.Duration(500 * time.Millisecond) })
 	f("routes[0].rate: 100B/s is less than", func(c *Config) { c.Routes[0].Rate = 100 })
 	f("routes[0].records_per_second: -1", func(c *Config) { c.Routes[0].RecordsPerSecond = -1 })
 	f("routes[0].max_topics: -1", func(c *Config) { c.Routes[0].MaxTopics = -1 })

@@ -476,7 +476,7 @@ func TestDamagedPositionsAreRefused(t *testing.T) {
 			t.Errorf("%q=%q: %v, want %q in it", key, value, err, want)
 		}
 	}
-	f("0/t/0", "3 5 3", spool.ErrUnsupported.Error())
+	f("0/t/0", "4 5 3", spool.ErrUnsupported.Error())
 	f("0/t/0", "1 5", "is damaged")
 	f("0", "1 5 3", "is damaged")
 	f("0/t/x", "1 5 3", "invalid syntax")

@@ -87,6 +87,7 @@ func (f *feeder) laneLocked(o *outlet, d *mapping.Decision) *lane {
 		f.changed = false
 		f.respreadLocked()
 	}
+	sound := !o.restored || f.soundLocked(o)
 	if o.want != 0 {
 		f.adoptLocked(o)
 	}
@@ -98,10 +99,14 @@ func (f *feeder) laneLocked(o *outlet, d *mapping.Decision) *lane {
 		f.spreadLocked(o, n)
 	}
 	p := d.PartitionOf(o.n)
-	if l := o.lanes[p]; l != nil {
-		return l
+	l := o.lanes[p]
+	if l == nil {
+		l = f.addLaneLocked(o, p)
 	}
-	return f.addLaneLocked(o, p)
+	if !sound && !l.detached {
+		f.detachLocked(l, f.pos) // the catch-up waits
+	}
+	return l
 }
 
 func (f *feeder) addLaneLocked(o *outlet, partition int32) *lane {

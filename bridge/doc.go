@@ -21,6 +21,9 @@
 // topic forebay.positions (kafka/txn.go). After a crash those positions, read once the old producer is fenced, say
 // what is delivered; nothing is doubled, whatever is killed when.
 //
+// A route may have upstreams to go on with when its own acknowledges nothing (failover.go). A time on one of them is a stint, whose
+// feeders know no other (stint.go).
+//
 // What Kafka will never take becomes a dead letter, which stays until it is redriven or purged (deadletter.go,
 // deadletters.go, redrive.go). Routes and lanes can be paused (pause.go), and held to a rate (rate.go).
 //

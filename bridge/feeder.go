@@ -3,7 +3,6 @@ package bridge
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -25,6 +24,8 @@ type feeder struct {
 	keep        Cursor // what retention has to leave: the cursor, or a detached lane that is behind it
 	deadLetters string // stream; empty when there is none
 	wall        func() time.Time
+
+	unwatch func()
 
 	wakeC  chan struct{} // the tail: something may have changed
 	catchC chan struct{} // the catch-up: the same
@@ -62,6 +63,8 @@ type feeder struct {
 	catchFrom time.Time // the catch-up rests until then, for the route's rate
 	changed   bool      // a topic or the upstream
 	stopping  bool
+	acked     uint64
+	retired   bool      // its stint is over: what lands moves nothing
 	progress  time.Time // last acknowledgement, or when there began to be something to acknowledge
 	readErr   error
 	readErrAt time.Time
@@ -77,9 +80,9 @@ const (
 	readPause       = time.Second
 )
 
-func newFeeder(b *Bridge, r *route, partition int, cursor, keep Cursor) *feeder {
+func newFeeder(b *Bridge, r *route, up *upstream, partition int) *feeder {
 	f := &feeder{
-		r: r, up: r.up, partition: partition, source: b.source, cursor: cursor, keep: keep, deadLetters: b.cfg.deadLetters(), saveC: b.saveC, wall: b.now,
+		r: r, up: up, partition: partition, source: b.source, cursor: r.cursor, keep: r.keep, deadLetters: b.cfg.deadLetters(), saveC: b.saveC, wall: b.now,
 		log:     b.log.With("route", r.cfg.Name, "partition", partition),
 		wakeC:   make(chan struct{}, 1),
 		catchC:  make(chan struct{}, 1),
@@ -92,13 +95,13 @@ func newFeeder(b *Bridge, r *route, partition int, cursor, keep Cursor) *feeder 
 	}
 	f.tail, f.behind = r.mapper.NewScratch(b.now), r.mapper.NewScratch(b.now)
 	f.graves.ctx, f.graves.end = context.WithCancel(context.Background())
-	f.pos = cursor.Position(partition)
+	f.pos = r.cursor.Position(partition)
 	f.committed = f.pos
 	f.progress, f.began = time.Now(), time.Now()
 	if r.cfg.Delivery == ExactlyOnce {
-		f.exactly = f.up.NewExactly(fmt.Sprintf("forebay/%s/%s/%d", r.gatewayID, r.cfg.Name, partition), b.spoolID+"/"+r.mapping())
+		f.exactly = r.exactlyOn(up, partition, b.spoolID+"/"+r.mapping())
 	}
-	f.up.Watch(func() {
+	f.unwatch = f.up.Watch(func() {
 		f.mu.Lock()
 		f.changed = true
 		f.mu.Unlock()
@@ -215,6 +218,9 @@ func (f *feeder) kickLocked() {
 // commitLocked moves the cursor to the lowest offset that is not acknowledged. A detached lane holds it only until the
 // lane's own position is durable. What the lane has not delivered stays in the spool all the same: keep never passes it.
 func (f *feeder) commitLocked() {
+	if f.retired {
+		return
+	}
 	low, keep := f.pos, f.pos
 	if at := f.graves.at; len(at) > 0 {
 		low, keep = min(low, at[0]), min(keep, at[0])

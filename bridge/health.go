@@ -20,6 +20,9 @@ const (
 	Idle   State = "idle"
 	Stuck  State = "stuck"
 	Paused State = "paused"
+
+	// Degraded is a route that is well, on another upstream than its first.
+	Degraded State = "degraded"
 )
 
 // stuckAfter is how long a route may have something to deliver without an acknowledgement: a broker that restarts is
@@ -39,6 +42,8 @@ type RouteHealth struct {
 	Warning  string    `json:"warning,omitempty"` // what the route does not keep, whatever its state
 	Lag      uint64    `json:"lag_records"`
 	LagAge   float64   `json:"lag_seconds"`
+
+	Failover *FailoverState `json:"failover,omitempty"` // of a route that has one
 }
 
 // RouteStats are a route's figures.
@@ -70,7 +75,7 @@ func (b *Bridge) Stats() []RouteStats {
 	out := make([]RouteStats, 0, len(b.routes))
 	for _, r := range b.routes {
 		s := RouteStats{
-			Route: r.cfg.Name, Upstream: r.up.Name(), Stream: r.cfg.Stream,
+			Route: r.cfg.Name, Upstream: r.upstream().Name(), Stream: r.cfg.Stream,
 			Sent: r.counts.sent.Load(), SentBytes: r.counts.sentBytes.Load(), Retried: r.counts.retried.Load(),
 			Errors: make(map[string]uint64), Skipped: r.counts.skipped.Load(), Expired: r.counts.expired.Load(),
 			LeftOut: make(map[string]uint64), MappingFaults: make(map[string]uint64), Overflowed: r.overflowed.Load(),
@@ -89,10 +94,8 @@ func (b *Bridge) Stats() []RouteStats {
 			s.MappingFaults[reason.String()] = r.mapper.Faults(reason)
 		}
 		var oldest time.Time
-		for _, f := range b.feeders {
-			if f.r == r {
-				f.addStats(&s, &oldest)
-			}
+		for _, f := range r.stint.Load().feeders {
+			f.addStats(&s, &oldest)
 		}
 		if !oldest.IsZero() {
 			s.LagAge = max(b.now().Sub(oldest), 0)
@@ -171,19 +174,19 @@ func (b *Bridge) Health() []RouteHealth {
 		if r.unread.Load() {
 			h.Warning = "partitions could not be read back after a crash: some records may have come twice; " + readHint
 		}
+		h.Failover = r.failover.state()
 		if since, paused := r.pauses.route(); paused {
 			h.State, h.Since, h.Reason, h.Hint = Paused, since, "paused", "forebay route resume "+s.Route
 			out = append(out, h)
 			continue
 		}
-		for _, f := range b.feeders {
-			if f.r == r {
-				f.examine(&h, now)
-			}
+		for _, f := range r.stint.Load().feeders {
+			f.examine(&h, now)
 		}
 		if h.State == OK {
-			h.unreachable(r.up.Status())
+			h.unreachable(r.upstream().Status())
 		}
+		r.standby(&h)
 		if lanes, since := r.pauses.names(); len(lanes) > 0 && h.State != Stuck {
 			h.State, h.Since, h.Reason = Paused, since, "paused"
 			h.Where = "lane " + strings.Join(lanes[:min(len(lanes), 8)], ", ")

@@ -23,6 +23,7 @@ import (
 
 	"github.com/forebay-gateway/forebay/bridge/kafka"
 	"github.com/forebay-gateway/forebay/bridge/kafkatest"
+	"github.com/forebay-gateway/forebay/gateway/unit"
 	"github.com/forebay-gateway/forebay/spool"
 )
 
@@ -65,18 +66,29 @@ func beKilled() {
 		next[c] = binary.BigEndian.Uint64(value) + 1
 		return err
 	}))
-	b, err := New(Config{
+	kcfg := Config{
 		Upstreams: []kafka.Config{{Name: "main", Brokers: []string{os.Getenv(childBrokers)}, Compression: "lz4"}},
 		Routes: []RouteConfig{{
 			Name: "all", Topic: os.Getenv(childTopic) + ".${topic[0]}", CreateTopics: &kafka.Create{Partitions: 2, Configs: []string{"max.message.bytes=20000"}},
 			AfterCrash: os.Getenv(childAfter), Delivery: os.Getenv(childOnce),
 		}},
 		DeadLetterStream: "dead",
-	}, Options{Log: FromSpool(s), GatewayID: "gw", Now: s.Now, Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))})
+	}
+	standby := os.Getenv(childStandby)
+	if standby != "" {
+		kcfg.Upstreams[0].Name = "plant"
+		kcfg.Upstreams = append(kcfg.Upstreams, kafka.Config{Name: "cloud", Brokers: []string{standby}, Compression: "lz4"})
+		kcfg.Routes[0].Upstream = "plant"
+		kcfg.Routes[0].Failover = Failover{To: []string{"cloud"}, After: unit.Duration(2 * time.Second), FailBackAfter: unit.Duration(2 * time.Second)}
+	}
+	b, err := New(kcfg, Options{Log: FromSpool(s), GatewayID: "gw", Now: s.Now, Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))})
 	fail(err)
 	started := time.Now()
 	go b.Run(context.Background())
 	fmt.Println("ready")
+	if standby != "" {
+		go tell(b)
+	}
 	if os.Getenv(childDrain) == "" {
 		go func() {
 			for b.Stats()[0].Sent == 0 {

@@ -244,6 +244,7 @@ func (l *lane) landed(fl *kafka.Flight, res kafka.Result) {
 		bytes += fl.Messages[i].ValueSize()
 	}
 	f.r.counts.acked(res.Acked, bytes)
+	f.acked += uint64(res.Acked)
 	if res.Acked > 0 {
 		if res.Next > 0 {
 			l.kafkaNext = res.Next

@@ -23,6 +23,7 @@ type counts struct {
 	found        atomic.Uint64
 	readBack     [2]atomic.Uint64 // partitions, by result
 	deadLettered atomic.Uint64
+	moves        atomic.Uint64
 
 	mu   sync.Mutex
 	gaps map[string]uint64 // offsets, by reason
@@ -98,6 +99,9 @@ var (
 	descStuck     = desc("stuck", "1 when the route has something to deliver and does not.", "route")
 	descOrphans   = desc("orphaned_routes", "Routes that the configuration does not have and for which the spool keeps records all the same.")
 	descOrphanLag = desc("orphaned_records", "Records that the spool keeps for orphaned routes, the most of one.")
+	descStandby   = desc("on_standby", "1 while the route is not on its first upstream.", "route")
+	descActive    = desc("active_upstream", "1 for the upstream that the route is on, 0 for the others of its failover list.", "route", "upstream")
+	descMoves     = desc("failovers_total", "Times the route went on with another upstream, back to the first included.", "route")
 	descPaused    = desc("paused", "1 when an operator has paused the route or some of its lanes.", "route")
 
 	descUp       = desc("upstream_up", "1 when the upstream gave its last sign of life and none of its death since.", "upstream")
@@ -112,10 +116,17 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descSent, descSentBytes, descRetried, descErrors, descSkipped, descLeftOut, descFaults, descOverflow, descExpired, descLimited, descFound, descReadBack, descDead, descRedriven,
 		descPurged, descWaiting, descGaps, descDetaches, descDetached, descHeld, descLag, descLagTime, descInFlight, descBuffered, descStuck,
-		descPaused, descOrphans, descOrphanLag, descUp, descConnErrs, descRebuilds, descTorn, descThrottle,
+		descPaused, descStandby, descActive, descMoves, descOrphans, descOrphanLag, descUp, descConnErrs, descRebuilds, descTorn, descThrottle,
 	} {
 		ch <- d
 	}
+}
+
+func flag(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // Collect implements prometheus.Collector.
@@ -144,6 +155,16 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 			paused = 1
 		}
 		gauge(descPaused, paused, h.Route)
+		r := c.b.routes[i]
+		if !r.hasStandby() {
+			continue
+		}
+		active, _, _, _ := r.failover.where()
+		for _, up := range r.failover.list {
+			gauge(descActive, flag(up == active), h.Route, up.Name())
+		}
+		gauge(descStandby, flag(active != r.failover.list[0]), h.Route)
+		counter(descMoves, float64(r.counts.moves.Load()), h.Route)
 	}
 	for _, s := range c.b.Stats() {
 		counter(descSent, float64(s.Sent), s.Route)

@@ -124,7 +124,10 @@ func Retire(ctx context.Context, cfg Config, log Log, route string) (Orphan, err
 	}); err != nil {
 		return orphans[i], err
 	}
-	if err := dropState(ctx, log, runningSpace, func(key string) bool { return key == route }); err != nil {
+	if err := dropState(ctx, log, runningSpace, func(key string) bool { return key == route || strings.HasPrefix(key, route+"/") }); err != nil {
+		return orphans[i], err
+	}
+	if err := dropState(ctx, log, activeSpace, func(key string) bool { return key == route }); err != nil {
 		return orphans[i], err
 	}
 	for _, c := range orphans[i].cursors {

@@ -15,6 +15,9 @@ type outlet struct {
 	want  int32     // partitions that the topic has now, 0 when that is n
 	until time.Time // so long the tail waits for the lanes to be empty
 	lanes []*lane   // by partition, nil where no record was yet
+	// restored is true until the topic's partitions are known again: lanes were made over those of another time, or another cluster.
+	restored bool
+
 	whole *lane     // stands for all partitions while n is not known; never has anything in the air
 	used  time.Time // the tail's last record, about
 
@@ -82,6 +85,15 @@ func (f *feeder) dropIdle(now time.Time) {
 		}
 		f.up.Release(o.topic)
 	}
+}
+
+// soundLocked reports whether o's lanes are those of the topic as it is. Nothing is sent before.
+func (f *feeder) soundLocked(o *outlet) bool {
+	if o.restored && o.topic.Status().Partitions > 0 {
+		o.restored = false
+		f.respreadLocked()
+	}
+	return !o.restored
 }
 
 // draining reports whether the tail waits for the lanes to be empty, because the topic has got partitions: a key may move

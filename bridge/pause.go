@@ -173,7 +173,7 @@ func (b *Bridge) setPaused(ctx context.Context, name, lane string, since time.Ti
 		what = "paused"
 	}
 	b.log.Info("route or lane "+what, "route", name, "lane", lane)
-	for _, f := range b.feeders {
+	for _, f := range b.feeders() {
 		if f.r == r {
 			f.pausesChanged()
 		}

@@ -17,18 +17,19 @@ import (
 // The positions of lanes are state of the spool: one space for each route,
 //
 //	key    <spool partition>/<Kafka topic>/<Kafka partition, -1 while they are not known>
-//	value  2 <kind> <next> <spread> <kafka> <mapping>
+//	value  3 <kind> <next> <spread> <kafka> <mapping> <upstream>
 //
-//	2        the version
+//	3        the version
 //	kind     d: the lane is detached, the cursor does not speak for it; a: attached, the entry only says what is delivered
 //	next     offset: everything of the lane below is delivered
 //	spread   number of Kafka partitions that keys are spread over
 //	kafka    Kafka offset: nothing of the lane from next on is below it; negative while that is not known
 //	mapping  hash of what decides which records are the lane's
+//	upstream name of the one that the Kafka offset is of
 //
 // The spread says over which partitions the lane's position was counted: a topic that got more since then keeps the old
-// number until its lanes are level with the tail. Version 1 had only detached lanes: 1 <next> <spread>.
-const positionsVersion = "2"
+// number until its lanes are level with the tail. Version 2 had no upstream, version 1 only detached lanes: 1 <next> <spread>.
+const positionsVersion = "3"
 
 // hint is what an earlier run has left of an attached lane.
 type hint struct {
@@ -77,6 +78,9 @@ const maxHints = 256
 func (f *feeder) collect() (changes []spool.Change, saved []savedLane) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.retired {
+		return nil, nil
+	}
 	in, mapping := space(f.r.cfg.Name), f.r.mapping()
 	n := min(len(f.dropped), dropAtOnce)
 	for _, key := range f.dropped[:n] {
@@ -86,7 +90,7 @@ func (f *feeder) collect() (changes []spool.Change, saved []savedLane) {
 		defer signal(f.saveC)
 	}
 	put := func(l *lane, kind string, s savedLane) {
-		value := fmt.Sprintf("%s %s %d %d %d %s", positionsVersion, kind, s.at, l.out.n, s.next, mapping)
+		value := fmt.Sprintf("%s %s %d %d %d %s %s", positionsVersion, kind, s.at, l.out.n, s.next, mapping, f.up.Name())
 		changes = append(changes, spool.Change{Space: in, Key: l.key(), Value: []byte(value)})
 		saved = append(saved, s)
 		l.entry = true
@@ -172,7 +176,7 @@ func (b *Bridge) save(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-look.C:
-			for _, f := range b.feeders {
+			for _, f := range b.feeders() {
 				f.detachSlow(now)
 				f.dropIdle(now)
 			}
@@ -193,27 +197,29 @@ func (b *Bridge) save(ctx context.Context) {
 }
 
 func (b *Bridge) saveOnce(ctx context.Context) error {
-	for _, f := range b.feeders {
-		changes, saved := f.collect()
-		if len(changes) == 0 {
-			continue
-		}
-		done := make(durable, 1)
-		err := b.source.Append(ctx, spool.Entry{Changes: changes, Done: done})
-		if err == nil {
-			select {
-			case err = <-done:
-			case <-ctx.Done():
-				err = ctx.Err()
-			}
-		}
-		if err != nil {
-			f.unsaved(changes)
+	b.savingMu.Lock()
+	defer b.savingMu.Unlock()
+	for _, f := range b.feeders() {
+		if _, err := b.saveFeeder(ctx, f); err != nil {
 			return err
 		}
-		f.stored(saved)
 	}
 	return nil
+}
+
+// saveFeeder makes the changes of f's positions durable, false when there are none. Callers hold savingMu: what is older must not
+// come behind what is newer.
+func (b *Bridge) saveFeeder(ctx context.Context, f *feeder) (some bool, err error) {
+	changes, saved := f.collect()
+	if len(changes) == 0 {
+		return false, nil
+	}
+	if err := b.noted(ctx, changes...); err != nil {
+		f.unsaved(changes)
+		return true, err
+	}
+	f.stored(saved)
+	return true, nil
 }
 
 // unsaved keeps the deletions of a save that did not work; the rest is found again by comparing.
@@ -234,7 +240,7 @@ func (f *feeder) unsaved(changes []spool.Change) {
 }
 
 // loadPositions gives the feeders of a route the detached lanes that they had.
-func (b *Bridge) loadPositions(r *route, feeders map[int]*feeder) error {
+func (b *Bridge) loadPositions(r *route, feeders []*feeder) error {
 	return b.source.Load(space(r.cfg.Name), func(key string, value []byte) error {
 		head, rest, _ := strings.Cut(key, "/")
 		i := strings.LastIndexByte(rest, '/')
@@ -246,10 +252,12 @@ func (b *Bridge) loadPositions(r *route, feeders map[int]*feeder) error {
 		case i < 0 || len(fields) == 0:
 			return damaged(errFields)
 		case fields[0] == "1" && len(fields) == 3:
-			fields = []string{"1", "d", fields[1], fields[2], "-1", r.mapping()}
-		case fields[0] != "1" && fields[0] != positionsVersion:
+			fields = []string{"1", "d", fields[1], fields[2], "-1", r.mapping(), ""}
+		case fields[0] == "2" && len(fields) == 6:
+			fields = append(fields, "")
+		case fields[0] != "1" && fields[0] != "2" && fields[0] != positionsVersion:
 			return fmt.Errorf("route %s: position %q: %w", r.cfg.Name, key, spool.ErrUnsupported)
-		case len(fields) != 6 || fields[1] != "a" && fields[1] != "d":
+		case len(fields) != 7 || fields[1] != "a" && fields[1] != "d":
 			return damaged(errFields)
 		}
 		partition, err1 := strconv.Atoi(head)
@@ -263,9 +271,14 @@ func (b *Bridge) loadPositions(r *route, feeders map[int]*feeder) error {
 		if lane < -1 || lane >= 0 && lane >= n || n < 0 || n > maxPartitions {
 			return damaged(errFields)
 		}
-		f, ok := feeders[partition]
+		if partition < 0 || partition >= len(feeders) {
+			return nil
+		}
+		f := feeders[partition]
+		if up := fields[6]; up != "" && up != f.up.Name() {
+			next = -1 // an offset of another cluster
+		}
 		switch {
-		case !ok:
 		case fields[5] != r.mapping():
 			f.remap(key, fields[1] == "d", spool.Offset(at))
 		case fields[1] == "a":
@@ -314,7 +327,7 @@ func (f *feeder) restore(topic string, partition int32, at spool.Offset, n int32
 		return
 	}
 	if partition >= 0 && o.n == 0 {
-		o.n, o.lanes = n, make([]*lane, n)
+		o.n, o.lanes, o.restored = n, make([]*lane, n), true
 	}
 	l := f.addLaneLocked(o, partition)
 	f.detachLocked(l, at)

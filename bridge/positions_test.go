@@ -33,7 +33,7 @@ func TestPositionsOnTheirWayAreReplacedWhenTheLaneChanges(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				f := b.feeders[0]
+				f := b.feeders()[0]
 				state := make(map[string]string)
 				save := func(during func()) {
 					changes, saved := f.collect()

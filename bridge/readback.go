@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/forebay-gateway/forebay/bridge/kafka"
@@ -18,10 +19,11 @@ import (
 // That a crash has happened is told by an entry of the spool's state that a route has while it runs, and takes away when it
 // ends with nothing in the air,
 //
-//	key    <route>
+//	key    <route>/<upstream>
 //	value  1
 //
-// where 1 is the version.
+// where 1 is the version. A route that went on with another upstream while something was in the air leaves the entry for when it
+// comes back. Earlier versions had <route> as key, for whatever upstream.
 const (
 	runningSpace   = "bridge-running"
 	runningVersion = "1"
@@ -36,31 +38,46 @@ const (
 	checking
 )
 
-// markRunning writes, or takes away, that the routes run.
-func (b *Bridge) markRunning(ctx context.Context, routes []*route, running bool) error {
-	var changes []spool.Change
-	for _, r := range routes {
-		c := spool.Change{Space: runningSpace, Key: r.cfg.Name}
-		if running {
-			c.Value = []byte(runningVersion)
-		}
-		changes = append(changes, c)
-	}
-	if len(changes) == 0 {
-		return nil
-	}
-	done := make(durable, 1)
-	if err := b.source.Append(ctx, spool.Entry{Changes: changes, Done: done}); err != nil {
-		return err
-	}
-	return done.wait(ctx)
+func runningKey(r *route, up *upstream) string { return r.cfg.Name + "/" + up.Name() }
+
+// running is what notes that r runs on up.
+func running(r *route, up *upstream) spool.Change {
+	return spool.Change{Space: runningSpace, Key: runningKey(r, up), Value: []byte(runningVersion)}
 }
 
 // announce notes that the routes run.
 func (b *Bridge) announce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
-	return b.markRunning(ctx, b.routes, true)
+	var changes []spool.Change
+	for _, st := range b.stints() {
+		changes = append(changes, running(st.r, st.up))
+		st.r.setUnclean(st.up, true)
+		for _, up := range st.r.failover.list { // what an earlier version has noted of all
+			if up != st.up && st.r.isUnclean(up) {
+				changes = append(changes, running(st.r, up))
+			}
+		}
+		changes = append(changes, spool.Change{Space: runningSpace, Key: st.r.cfg.Name})
+		up, since, by, reason := st.r.failover.where()
+		changes = append(changes, activeNow(st.r, up, since, by, reason))
+	}
+	return b.noted(ctx, changes...)
+}
+
+// unmark takes away that stints run: they have nothing in the air, and nothing left to be read back.
+func (b *Bridge) unmark(ctx context.Context, stints []*stint) error {
+	var changes []spool.Change
+	for _, st := range stints {
+		changes = append(changes, spool.Change{Space: runningSpace, Key: runningKey(st.r, st.up)})
+	}
+	if err := b.noted(ctx, changes...); err != nil {
+		return err
+	}
+	for _, st := range stints {
+		st.r.setUnclean(st.up, false)
+	}
+	return nil
 }
 
 // loadRunning finds the routes whose last run had no end.
@@ -69,32 +86,49 @@ func (b *Bridge) loadRunning() error {
 		if string(value) != runningVersion {
 			return fmt.Errorf("running %q: %w", key, spool.ErrUnsupported)
 		}
-		r := b.route(key)
-		if r == nil || r.cfg.AfterCrash != ReadBack || r.cfg.Delivery == ExactlyOnce {
+		name, on, known := strings.Cut(key, "/")
+		r := b.route(name)
+		if r == nil {
 			return nil
 		}
-		b.log.Info("last run had no end; partitions are read back before anything is sent", "route", key)
-		for _, f := range b.feeders {
-			if f.r == r {
-				_, f.crashEnd = f.source.Bounds(r.cfg.Stream, f.partition)
+		for _, up := range r.failover.list {
+			if !known || up.Name() == on {
+				r.setUnclean(up, true)
 			}
 		}
 		return nil
 	})
 }
 
-// ended lists the routes that have nothing in the air and nothing left to be read back.
-func (b *Bridge) ended() (routes []*route) {
-	for _, r := range b.routes {
-		all := true
-		for _, f := range b.feeders {
-			all = all && (f.r != r || f.isEnded())
-		}
-		if all {
-			routes = append(routes, r)
+func (r *route) isUnclean(up *upstream) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.unclean[up.Name()]
+}
+
+func (r *route) setUnclean(up *upstream, unclean bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.unclean[up.Name()] = unclean
+}
+
+// ended lists the stints that have nothing in the air and nothing left to be read back.
+func (b *Bridge) ended() (stints []*stint) {
+	for _, st := range b.stints() {
+		if st.isEnded() {
+			stints = append(stints, st)
 		}
 	}
-	return routes
+	return stints
+}
+
+func (st *stint) isEnded() bool {
+	for _, f := range st.feeders {
+		if !f.isEnded() {
+			return false
+		}
+	}
+	return true
 }
 
 func (f *feeder) isEnded() bool {

@@ -106,12 +106,12 @@ func (d *DeadLetters) redrive(w DeadLetterWork, letters []DeadLetter) DeadLetter
 			fail(l, "route", err)
 			continue
 		}
-		defer r.up.Release(topic)
+		defer way.up.Release(topic)
 		n := topic.Status().Partitions
 		m := r.message(way.scratch, l.rec, &way.decision)
 		m.AddHeader(headerRedrive, at)
 		sent++
-		r.up.Ship(&kafka.Flight{
+		way.up.Ship(&kafka.Flight{
 			Topic: topic, Partition: way.decision.PartitionOf(n), Messages: []kafka.Message{m},
 			Done: func(_ *kafka.Flight, res kafka.Result) { outcomes <- outcome{i, res} },
 		})
@@ -145,6 +145,7 @@ func (d *DeadLetters) redrive(w DeadLetterWork, letters []DeadLetter) DeadLetter
 
 // way is where a dead letter goes when it is sent again.
 type way struct {
+	up       *upstream
 	scratch  *mapping.Scratch
 	decision mapping.Decision
 }
@@ -157,15 +158,17 @@ func (d *DeadLetters) destination(l *DeadLetter, unusable map[string]error) (_ *
 			r = have
 		}
 	}
-	switch {
-	case r == nil:
+	if r == nil {
 		return nil, nil, w, fmt.Errorf("route %s is not in the configuration any more", l.Route)
+	}
+	w.up = r.upstream()
+	switch {
 	case r.dead:
 		return nil, nil, w, fmt.Errorf("route %s reads the dead letters now", l.Route)
 	case r.isPaused():
 		return nil, nil, w, fmt.Errorf("route %s is paused", l.Route)
-	case !r.up.Up():
-		return nil, nil, w, fmt.Errorf("upstream %s is not reachable", r.up.Name())
+	case !w.up.Up():
+		return nil, nil, w, fmt.Errorf("upstream %s is not reachable", w.up.Name())
 	}
 	w.scratch = r.mapper.NewScratch(d.b.now)
 	w.decision = r.mapper.Place(w.scratch, l.rec)
@@ -179,17 +182,17 @@ func (d *DeadLetters) destination(l *DeadLetter, unusable map[string]error) (_ *
 	if !w.decision.Constant {
 		name, _ = r.admit(name, w.decision.Overflow)
 	}
-	key := r.up.Name() + "/" + name
+	key := w.up.Name() + "/" + name
 	if err := unusable[key]; err != nil {
 		return nil, nil, w, err
 	}
-	topic := r.up.Topic(name, r.cfg.CreateTopics)
+	topic := w.up.Topic(name, r.cfg.CreateTopics)
 	for until := time.Now().Add(redriveTopic); topic.Status().Partitions == 0; time.Sleep(redriveLook) {
 		s := topic.Status()
 		if time.Now().Before(until) && (s.Fault == nil || s.Fault.Class == kafka.Retry) {
 			continue
 		}
-		r.up.Release(topic)
+		w.up.Release(topic)
 		err := fmt.Errorf("topic %s is not known yet", name)
 		if s.Fault != nil {
 			err = fmt.Errorf("topic %s: %s: %w", name, s.Fault.Reason, s.Fault.Err)

@@ -17,7 +17,6 @@ type route struct {
 	cfg       RouteConfig
 	mapper    *mapping.Mapper
 	gatewayID string
-	up        *upstream
 	dead      bool // it reads the dead-letter stream
 	counts    counts
 	pauses    pauses
@@ -28,8 +27,18 @@ type route struct {
 	refusals   refusals
 	overflowed atomic.Bool // the template asked for more topics than the route may have
 
-	mu    sync.Mutex
-	names map[string]bool // Kafka topics that templates have made in this process
+	partitions   int    // of its stream
+	cursor, keep Cursor // of its tail; of what retention has to leave
+	stint        atomic.Pointer[stint]
+	failover     failover
+
+	departedMu sync.Mutex
+	departed   []*feeder // of earlier stints, with something in the air
+
+	mu      sync.Mutex
+	names   map[string]bool // Kafka topics that templates have made in this process
+	unclean map[string]bool // upstreams that may have records of a run or a stint that had no end
+	exactly map[string]*kafka.Exactly
 }
 
 // admit returns the Kafka topic to use for one that the template made: itself, or the overflow topic when the route has all
@@ -56,7 +65,7 @@ func newRoute(cfg RouteConfig, gatewayID string) (*route, error) {
 	if err != nil {
 		return nil, fmt.Errorf("route %s: %w", cfg.Name, err)
 	}
-	return &route{cfg: cfg, mapper: m, gatewayID: gatewayID, rate: newRate(cfg.Rate, cfg.RecordsPerSecond), names: make(map[string]bool)}, nil
+	return &route{cfg: cfg, mapper: m, gatewayID: gatewayID, rate: newRate(cfg.Rate, cfg.RecordsPerSecond), names: make(map[string]bool), unclean: make(map[string]bool), exactly: make(map[string]*kafka.Exactly)}, nil
 }
 
 // id is the record's identity, the same whenever it is sent again.

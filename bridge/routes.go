@@ -79,10 +79,8 @@ func (b *Bridge) Route(name string) (RouteInfo, error) {
 			continue
 		}
 		info.LaneList = []LaneInfo{}
-		for _, f := range b.feeders {
-			if f.r == b.routes[i] {
-				info.LaneList = append(info.LaneList, f.laneInfos()...)
-			}
+		for _, f := range b.routes[i].stint.Load().feeders {
+			info.LaneList = append(info.LaneList, f.laneInfos()...)
 		}
 		return info, nil
 	}

@@ -76,11 +76,11 @@ func upstreamsHealth(upstreams []bridge.UpstreamHealth) error {
 	return errors.Join(errs...)
 }
 
-// routesHealth is what the routes have to say: one line for each that is stuck or paused.
+// routesHealth is what the routes have to say: one line for each that is stuck, paused or not on its first upstream.
 func routesHealth(routes []bridge.RouteHealth) error {
 	var errs []error
 	for _, r := range routes {
-		if r.State != bridge.Stuck && r.State != bridge.Paused {
+		if r.State == bridge.OK || r.State == bridge.Idle {
 			continue
 		}
 		problem := fmt.Sprintf("route %s: %s", r.Route, r.Reason)

@@ -50,7 +50,7 @@ type Client struct {
 	topics   map[string]*Topic
 	named    int       // topics that the producer may know: those that were, too
 	ready    []*Flight // to be appended
-	watchers []func()
+	watchers []*func()
 	scans    []*Scan   // that wait for their turn
 	builtAt  time.Time // the producer
 	upAt     time.Time // the cluster was not reachable before
@@ -146,11 +146,17 @@ func (c *Client) Name() string { return c.cfg.Name }
 // MaxBuffered is the memory that lanes of this upstream share.
 func (c *Client) MaxBuffered() int64 { return int64(c.cfg.MaxBuffered) }
 
-// Watch has fn called whenever the upstream or one of its topics changed its state. It must not block.
-func (c *Client) Watch(fn func()) {
+// Watch has fn called whenever the upstream or one of its topics changed its state, until unwatch is called. It must not block.
+func (c *Client) Watch(fn func()) (unwatch func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.watchers = append(c.watchers, fn)
+	w := &fn
+	c.watchers = append(c.watchers, w)
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.watchers = slices.DeleteFunc(slices.Clone(c.watchers), func(have *func()) bool { return have == w }) // notify may have the old one
+	}
 }
 
 // idleTimeout keeps connections for records that come now and then. The producer may take twice as long to notice, which is what
@@ -355,7 +361,7 @@ func (c *Client) notify() {
 	watchers := c.watchers
 	c.mu.Unlock()
 	for _, fn := range watchers {
-		fn()
+		(*fn)()
 	}
 }
 

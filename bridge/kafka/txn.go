@@ -84,11 +84,19 @@ func LaneKey(topic string, spread, partition int32) string {
 // Open fences what an earlier process has left, and returns the positions of its lanes: the offset in the spool behind what is
 // delivered. Nothing may be sent before.
 func (e *Exactly) Open(ctx context.Context) (map[string]uint64, error) {
+	fence := func(t *transactor) func() error {
+		return func() error {
+			if err := t.notTaken(ctx); err != nil { // it has been opened before: another gateway may have been there since
+				return err
+			}
+			return t.fence(ctx)
+		}
+	}
 	// Both before either is read.
 	if err := together(
 		func() error { return e.c.EnsurePositions(ctx) },
-		func() error { return e.main.fence(ctx) },
-		func() error { return e.side.fence(ctx) },
+		fence(e.main),
+		fence(e.side),
 	); err != nil {
 		return nil, err
 	}
@@ -152,8 +160,18 @@ func (f *Flight) lane() string { return LaneKey(f.Topic.Name, f.Spread, f.Partit
 // next is the position behind f.
 func (f *Flight) next() uint64 { return f.Messages[len(f.Messages)-1].Offset + 1 }
 
+// Taken reports whether another process has taken over: this one sends nothing any more.
+func (e *Exactly) Taken() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.taken
+}
+
 // Run sends until ctx ends. Then what has no outcome is given back; a transaction that is open is ended by the next Open.
 func (e *Exactly) Run(ctx context.Context) {
+	e.mu.Lock()
+	e.closed = false // it may run again
+	e.mu.Unlock()
 	var work sync.WaitGroup
 	work.Go(func() { e.runMain(ctx) })
 	work.Go(func() { e.runSide(ctx) })

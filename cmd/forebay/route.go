@@ -17,8 +17,8 @@ import (
 func newRoute() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "route",
-		Short: "List, show, test, pause, resume and retire routes and lanes",
-		Long: `List, show, test, pause, resume and retire routes and lanes of a running gateway. A lane is the way to one partition of a Kafka topic.
+		Short: "List, show, test, pause, resume, move and retire routes and lanes",
+		Long: `List, show, test, pause, resume, move and retire routes and lanes of a running gateway. A lane is the way to one partition of a Kafka topic.
 
 A paused route or lane sends nothing until it is resumed, restarts included; its records wait in the spool, and a paused lane does not hold
 the others. The gateway's health says so.
@@ -32,7 +32,7 @@ gateway.data_dir.`,
 	}
 	pause := changeRoute(&cobra.Command{Use: "pause ROUTE", Short: "Send nothing of a route or a lane until it is resumed"}, (*api.Client).Pause)
 	resume := changeRoute(&cobra.Command{Use: "resume ROUTE", Short: "Let a paused route or lane go on"}, (*api.Client).Resume)
-	cmd.AddCommand(newRouteLs(), newRouteShow(), newRouteTest(), pause, resume, newRouteRetire())
+	cmd.AddCommand(newRouteLs(), newRouteShow(), newRouteTest(), pause, resume, newRouteFailover(), newRouteRetire())
 	return cmd
 }
 
@@ -106,6 +106,9 @@ func printRoute(w io.Writer, r bridge.RouteInfo) error {
 		line("note", "%s", quoted(n))
 	}
 	line("way", "stream %s, filters %s, to %s, topic %s", r.Stream, quoted(strings.Join(r.Filters, " ")), r.Upstream, r.Topic)
+	if f := r.Failover; f != nil {
+		line("upstreams", "%s", failoverText(r.Upstream, f))
+	}
 	line("lag", "%d records, the oldest %s old", r.Lag, age(r.LagAge))
 	line("sent", "%d records, %s; %d sent again", r.Sent, size(int64(r.SentBytes)), r.Retried)
 	line("left out", "%d not matched, %d expired, %d dead letters", r.Skipped, r.Expired, r.DeadLettered)

@@ -19,6 +19,7 @@ type Routes struct {
 //	GET  /api/v1/routes                 all routes
 //	GET  /api/v1/routes/{name}          one, with its lanes
 //	POST /api/v1/routes/{name}/pause    and resume; parameter lane: <Kafka topic>/<Kafka partition>
+//	POST /api/v1/routes/{name}/failover go on with another upstream of the route; parameter to: its name
 //	POST /api/v1/routes/{name}/retire   give up what the spool keeps for a route that the configuration does not have
 func (s *server) routes(mux *http.ServeMux) {
 	type change = func(*bridge.Bridge, context.Context, string, string) error
@@ -30,6 +31,12 @@ func (s *server) routes(mux *http.ServeMux) {
 	}))
 	mux.HandleFunc("POST /api/v1/routes/{name}/retire", s.answerBridge(func(ctx context.Context, b *bridge.Bridge, _ *query, r *http.Request) (any, error) {
 		return b.Retire(ctx, r.PathValue("name"))
+	}))
+	mux.HandleFunc("POST /api/v1/routes/{name}/failover", s.answerBridge(func(ctx context.Context, b *bridge.Bridge, q *query, r *http.Request) (any, error) {
+		if err := b.Failover(ctx, r.PathValue("name"), q.text("to")); err != nil {
+			return nil, err
+		}
+		return b.Route(r.PathValue("name"))
 	}))
 	for name, fn := range map[string]change{"pause": (*bridge.Bridge).Pause, "resume": (*bridge.Bridge).Resume} {
 		mux.HandleFunc("POST /api/v1/routes/{name}/"+name, s.answerBridge(func(ctx context.Context, b *bridge.Bridge, q *query, r *http.Request) (any, error) {
@@ -59,6 +66,13 @@ func (c *Client) Pause(ctx context.Context, name, lane string) (bridge.RouteInfo
 // Resume ends a Pause.
 func (c *Client) Resume(ctx context.Context, name, lane string) (bridge.RouteInfo, error) {
 	return c.changeRoute(ctx, name, lane, "resume")
+}
+
+// Failover has a route go on with another one of its upstreams.
+func (c *Client) Failover(ctx context.Context, name, to string) (bridge.RouteInfo, error) {
+	v := values{}
+	v.text("to", to)
+	return call[bridge.RouteInfo](ctx, c, http.MethodPost, "/routes/"+name+"/failover", url.Values(v))
 }
 
 // Retire gives up what the spool keeps for a route that the configuration does not have.

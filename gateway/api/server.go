@@ -204,7 +204,7 @@ func statusOf(err error) int {
 		errors.Is(err, bridge.ErrNoDeadLetters), errors.Is(err, bridge.ErrUnknownDeadLetter), errors.Is(err, bridge.ErrUnknownRoute), errors.Is(err, ErrNoTiering),
 		errors.Is(err, bridge.ErrUnknownUpstream), errors.Is(err, replay.ErrUnknown):
 		return http.StatusNotFound
-	case errors.Is(err, backup.ErrRunning), errors.Is(err, bridge.ErrBusy), errors.Is(err, bridge.ErrConfigured),
+	case errors.Is(err, backup.ErrRunning), errors.Is(err, bridge.ErrBusy), errors.Is(err, bridge.ErrConfigured), errors.Is(err, bridge.ErrCannotMove),
 		errors.Is(err, replay.ErrBusy), errors.Is(err, replay.ErrState):
 		return http.StatusConflict
 	case errors.Is(err, bridge.ErrClosed), errors.Is(err, replay.ErrClosed), errors.Is(err, spool.ErrClosed), errors.Is(err, context.DeadlineExceeded):
