@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,6 +43,8 @@ type failover struct {
 	since  time.Time // zero: from the start
 	by     string    // auto or operator
 	reason string
+
+	hindered map[string]string // the others that cannot be used, and why
 
 	moving bool // the next are those of who watches
 	judge  judge
@@ -96,6 +99,8 @@ type FailoverState struct {
 	Since     time.Time `json:"since,omitzero"`
 	By        string    `json:"by,omitempty"` // auto or operator
 	Reason    string    `json:"reason,omitempty"`
+
+	Hindered map[string]string `json:"hindered"` // the others that it could not go to now, and why
 }
 
 func (fo *failover) state() *FailoverState {
@@ -103,7 +108,9 @@ func (fo *failover) state() *FailoverState {
 		return nil
 	}
 	up, since, by, reason := fo.where()
-	s := &FailoverState{Standby: up != fo.list[0], Since: since, By: by, Reason: reason}
+	fo.mu.Lock()
+	s := &FailoverState{Standby: up != fo.list[0], Since: since, By: by, Reason: reason, Hindered: maps.Clone(fo.hindered)}
+	fo.mu.Unlock()
 	for _, u := range fo.list {
 		s.Upstreams = append(s.Upstreams, u.Name())
 	}
@@ -316,36 +323,49 @@ func (j *judge) watch(r *route, active *upstream, now time.Time) {
 		j.progress = now
 	}
 	j.acked, j.others = acked, others
+	hindered := make(map[string]string)
 	for _, up := range r.failover.list {
-		switch {
-		case up == active || !usable(up, j.topics[up], now):
+		if up == active {
 			delete(j.well, up)
+			continue
+		}
+		switch why := hindrance(up, j.topics[up], now); {
+		case why != "":
+			delete(j.well, up)
+			hindered[up.Name()] = why
 		case j.well[up].IsZero():
 			j.well[up] = now
 		}
 	}
+	r.failover.mu.Lock()
+	r.failover.hindered = hindered
+	r.failover.mu.Unlock()
 }
 
-// usable reports whether nothing is known that hinders a route on up.
-func usable(up *upstream, topic *kafka.Topic, now time.Time) bool {
+// hindrance is the reason why a route should not go to up, empty when none is known.
+func hindrance(up *upstream, topic *kafka.Topic, now time.Time) string {
 	up.AliveSince(now.Add(-aliveAgain)) // asks
 	if s := up.Status(); !s.Up || now.Sub(s.Alive) > aliveFor {
-		return false
+		reason, _ := kafka.ConnectionReason(s.ConnError)
+		return cmp.Or(reason, "not_reachable")
 	}
 	if topic == nil {
-		return true
+		return ""
 	}
 	topic.Ask()
 	s := topic.Status()
-	if s.Fault != nil || s.Partitions == 0 {
-		return false
+	switch {
+	case s.Fault != nil:
+		return s.Fault.Reason
+	case s.Partitions == 0:
+		return "topic_unknown"
 	}
 	for p := range s.Partitions {
-		if _, faulty := topic.PartitionFault(p); faulty {
-			return false
+		if v, faulty := topic.PartitionFault(p); faulty {
+			return v.Reason
 		}
 	}
-	return true
+	return ""
 }
 
 // moved begins anew behind a move, which is at an end.

@@ -96,7 +96,11 @@ func beKilled() {
 			}
 			fmt.Println("first", time.Since(started).Milliseconds(), b.Stats()[0].Found)
 		}()
-		for tick := range time.Tick(2 * time.Millisecond) {
+		every := 2 * time.Millisecond
+		if standby != "" { // two clusters
+			every = 10 * time.Millisecond
+		}
+		for tick := range time.Tick(every) {
 			if tick.UnixNano()/2e6%200 == 0 { // too large for its topic
 				poison++
 				fail(s.Append(context.Background(), spool.Entry{

@@ -101,8 +101,11 @@ func (r *route) exactlyOn(up *upstream, partition int, epoch string) *kafka.Exac
 // upstream is where the route's records go now.
 func (r *route) upstream() *upstream { return r.stint.Load().up }
 
-// leaveGraves is how long a stint that ends waits for dead letters on their way to the disk.
-const leaveGraves = time.Second
+// How long a stint that ends waits for dead letters on their way to the disk, and for its positions.
+const (
+	leaveGraves = time.Second
+	leaveSave   = 10 * time.Second
+)
 
 // endStint ends st: it sends nothing more, waits until ctx ends for what is in the air, stores where each lane is, and moves the
 // cursor for the last time. It returns how many records have no outcome: they may be in the cluster.
@@ -125,7 +128,7 @@ func (b *Bridge) endStint(ctx context.Context, st *stint) (unknown int) {
 	if unknown > 0 {
 		st.up.Renew(unknown)
 	}
-	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
+	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), leaveSave)
 	defer cancel()
 	b.savingMu.Lock()
 	defer b.savingMu.Unlock()

@@ -41,7 +41,13 @@ back, or until the upstream acknowledges nothing for failover.after.`,
 
 // failoverText says where a route with failover is, and why.
 func failoverText(active string, f *bridge.FailoverState) string {
-	s := strings.Join(f.Upstreams, ", then ")
+	names := make([]string, len(f.Upstreams))
+	for i, name := range f.Upstreams {
+		if names[i] = name; f.Hindered[name] != "" {
+			names[i] += " (not usable now: " + f.Hindered[name] + ")"
+		}
+	}
+	s := strings.Join(names, ", then ")
 	if !f.Since.IsZero() {
 		s += fmt.Sprintf("; on %s since %s, by %s: %s", active, stamp(f.Since), f.By, f.Reason)
 	}
