@@ -79,7 +79,7 @@ func beKilled() {
 		kcfg.Upstreams[0].Name = "plant"
 		kcfg.Upstreams = append(kcfg.Upstreams, kafka.Config{Name: "cloud", Brokers: []string{standby}, Compression: "lz4"})
 		kcfg.Routes[0].Upstream = "plant"
-		kcfg.Routes[0].Failover = Failover{To: []string{"cloud"}, After: unit.Duration(2 * time.Second), FailBackAfter: unit.Duration(2 * time.Second)}
+		kcfg.Routes[0].Failover = Failover{To: []string{"cloud"}, After: unit.Duration(5 * time.Second), FailBackAfter: unit.Duration(3 * time.Second)}
 	}
 	b, err := New(kcfg, Options{Log: FromSpool(s), GatewayID: "gw", Now: s.Now, Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))})
 	fail(err)
