@@ -231,9 +231,6 @@ func (c Config) Validate() error {
 			fault("%s.name: %q is already the name of routes[%d]", key, r.Name, j)
 		}
 		seen[r.Name] = i
-		if f := r.Failover; len(f.To) == 0 && (f.After != 0 || f.FailBack != "" || f.FailBackAfter != 0) {
-			fault("%s.failover.to: there is none, and the other keys of failover do nothing; list the upstreams to go on with", key)
-		}
 		r = r.WithDefaults(c.onlyUpstream())
 		r.validate(names, c.deadLetters(), func(format string, args ...any) { fault(key+format, args...) })
 	}

@@ -58,7 +58,7 @@ func TestConfigFaultsNameTheKey(t *testing.T) {
 	f("routes[0].failover.to[0]: the embedded upstream goes away", func(c *Config) {
 		c.Embedded.Enabled, c.Routes[0].Upstream, c.Routes[0].Failover.To = true, "main", []string{"embedded"}
 	})
-	f("routes[0].failover.to: there is none, and the other keys", func(c *Config) { c.Routes[0].Failover.After = unit.Duration(time.Minute) })
+	f("routes[0].failover.to: there is none, and the other keys", func(c *Config) { c.Routes[0].Failover.After = unit.Duration(time.Hour) })
 	two := func(c *Config) *Failover {
 		c.Upstreams = append(c.Upstreams, kafka.Config{Name: "cloud", Brokers: []string{"k9:9092"}})
 		c.Routes[0].Upstream, c.Routes[0].Failover.To = "main", []string{"cloud"}

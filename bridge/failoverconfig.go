@@ -35,6 +35,9 @@ func (c Failover) withDefaults() Failover {
 }
 
 func (c Failover) validate(first string, upstreams []string, fault func(string, ...any)) {
+	if d := (Failover{}).withDefaults(); len(c.To) == 0 && (c.After != d.After || c.FailBack != d.FailBack || c.FailBackAfter != d.FailBackAfter) {
+		fault(".failover.to: there is none, and the other keys of failover do nothing; list the upstreams to go on with")
+	}
 	seen := map[string]bool{first: true}
 	for i, name := range c.To {
 		switch {

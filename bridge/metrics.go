@@ -156,9 +156,6 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		}
 		gauge(descPaused, paused, h.Route)
 		r := c.b.routes[i]
-		if !r.hasStandby() {
-			continue
-		}
 		active, _, _, _ := r.failover.where()
 		for _, up := range r.failover.list {
 			gauge(descActive, flag(up == active), h.Route, up.Name())
