@@ -155,7 +155,7 @@ func (f *feeder) withdraw() {
 		if l.flight == nil || f.exactly != nil || !f.up.Withdraw(l.flight) {
 			continue
 		}
-		l.pending = append(l.flight.Messages[:len(l.flight.Messages):len(l.flight.Messages)], l.pending...)
+		l.again(l.flight.Messages)
 		l.flight = nil
 		f.flying--
 	}
