@@ -89,6 +89,7 @@ const (
 func publish1(c *mqtttest.Client, id uint16) {
 	c.SendPublish(mqtttest.Publish{Topic: "t", QoS: 1, ID: id})
 }
+
 func publish2(c *mqtttest.Client, id uint16) {
 	c.SendPublish(mqtttest.Publish{Topic: "t", QoS: 2, ID: id})
 }
@@ -308,10 +309,14 @@ func TestRepetitionAfterARestartWaitsForWhatWasThere(t *testing.T) {
 	}()
 	c = join(t, next, mqtttest.Connect{ID: "c", Resume: true, Properties: hour})
 	c.SendPublish(mqtttest.Publish{Topic: "t", QoS: 2, ID: 1, Dup: true})
+	var earlier []*Awaited
+	until(t, func() bool {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		earlier = slices.Clone(u.earlier)
+		return len(earlier) > 0
+	})
 	c.ExpectNothing(50 * time.Millisecond)
-	u.mu.Lock()
-	earlier := slices.Clone(u.earlier)
-	u.mu.Unlock()
 	if len(earlier) != 1 {
 		t.Fatalf("%d wait, want 1", len(earlier))
 	}
@@ -345,16 +350,22 @@ func TestRefusedIdentifierIsFreeBeforeItsPubrec(t *testing.T) {
 }
 
 func TestClientThatIsGoneIsNoFallback(t *testing.T) {
-	srv, _, u := upstreamed(t, AckRefuse, soon)
+	srv, _, u := upstreamed(t, AckRefuse, never)
 	c := join(t, srv, mqtttest.Connect{ID: "c"})
 	publish1(c, 1)
 	publish2(c, 2)
-	u.waits(t, 2)
+	list := u.waits(t, 2)
 	c.Close()
+	until(t, func() bool { return srv.Stats().Connections == 0 })
+	for _, w := range list {
+		w.Doubt(lateHeld)
+	}
 	m := srv.upstream.streams[spool.DefaultStream].metrics
 	until(t, func() bool { return value(m.abandoned) == 2 })
-	if n := value(m.fallbacks[lateTimeout]); n != 0 {
-		t.Errorf("%d fallbacks", n)
+	for reason, n := range m.fallbacks {
+		if value(n) != 0 {
+			t.Errorf("%d fallbacks of reason %s", value(n), reason)
+		}
 	}
 }
 
