@@ -16,27 +16,32 @@ const (
 // addresses counts the connections of a listener by where they come from.
 type addresses struct {
 	most  int     // connections at the same time; 0 is no limit
+	wait  int     // of them, those that are not let in yet; 0 is no limit
 	each  float64 // nanoseconds between two of them; 0 is no limit
 	burst int64
 
 	mu   sync.Mutex
-	open map[netip.Prefix]int
+	open map[netip.Prefix]int   // connections; with most
+	come map[netip.Prefix]int   // those that are not let in yet; with wait
 	due  map[netip.Prefix]int64 // of the next connection, monotonic; see meter
 }
 
 // newAddresses returns nil without a limit.
-func newAddresses(cfg ListenerConfig) *addresses {
-	if cfg.MaxConnectionsPerAddress == 0 && cfg.ConnectionRatePerAddress == 0 {
+func newAddresses(cfg ListenerConfig, pending int) *addresses {
+	if cfg.MaxConnectionsPerAddress == 0 && cfg.ConnectionRatePerAddress == 0 && pending == 0 {
 		return nil
 	}
-	a := &addresses{most: cfg.MaxConnectionsPerAddress, burst: int64(addressBurst), open: map[netip.Prefix]int{}, due: map[netip.Prefix]int64{}}
+	a := &addresses{
+		most: cfg.MaxConnectionsPerAddress, wait: pending, burst: int64(addressBurst),
+		open: map[netip.Prefix]int{}, come: map[netip.Prefix]int{}, due: map[netip.Prefix]int64{},
+	}
 	if n := cfg.ConnectionRatePerAddress; n > 0 {
 		a.each = float64(time.Second) / float64(n)
 	}
 	return a
 }
 
-// enter counts a connection, or says which limit is in its way. Who has entered leaves; a nil table has no limit.
+// enter counts a connection, or says which limit is in its way. Who has entered arrives or not, and leaves; a nil table has no limit.
 func (a *addresses) enter(from netip.Addr) error {
 	key := transport.Source(from)
 	if a == nil || !key.IsValid() {
@@ -45,6 +50,9 @@ func (a *addresses) enter(from netip.Addr) error {
 	now := monotonic()
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.wait > 0 && a.come[key] >= a.wait {
+		return errTooManyPending
+	}
 	if a.each > 0 {
 		due := max(a.due[key], now-a.burst) + int64(a.each)
 		if due > now {
@@ -59,7 +67,28 @@ func (a *addresses) enter(from netip.Addr) error {
 		}
 		a.open[key]++
 	}
+	if a.wait > 0 {
+		a.come[key]++
+	}
 	return nil
+}
+
+// arrived counts a connection that has been let in.
+func (a *addresses) arrived(from netip.Addr) {
+	key := transport.Source(from)
+	if a == nil || a.wait == 0 || !key.IsValid() {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	take(a.come, key)
+}
+
+// take counts one less, and keeps no zero: only addresses that are there cost memory.
+func take(counts map[netip.Prefix]int, key netip.Prefix) {
+	if counts[key]--; counts[key] <= 0 {
+		delete(counts, key)
+	}
 }
 
 // roomLocked forgets addresses when there are many: first those that have all of their burst again, then any.
@@ -80,15 +109,18 @@ func (a *addresses) roomLocked(now int64) {
 	}
 }
 
-// leave takes a connection away that has entered.
-func (a *addresses) leave(from netip.Addr) {
+// leave takes a connection away that has entered, and perhaps arrived.
+func (a *addresses) leave(from netip.Addr, arrived bool) {
 	key := transport.Source(from)
-	if a == nil || a.most == 0 || !key.IsValid() {
+	if a == nil || !key.IsValid() {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.open[key]--; a.open[key] <= 0 {
-		delete(a.open, key)
+	if a.most > 0 {
+		take(a.open, key)
+	}
+	if a.wait > 0 && !arrived {
+		take(a.come, key)
 	}
 }

@@ -68,6 +68,15 @@ type Config struct {
 	// Largest CONNECT, will included. Smaller than max_packet_size, because its sender is not known yet.
 	MaxConnectSize unit.Bytes `yaml:"max_connect_size"`
 
+	// Percent of the processors that TLS handshakes may compute on while clients that are in publish, 1 to 50; else it is half of the
+	// processors, one at least. More lets a storm of clients in sooner, and lets those who are in wait longer for their acknowledgements meanwhile.
+	HandshakeShare int `yaml:"handshake_share"`
+
+	// Connections from one address (of IPv6 a /64) to one listener that have not been let in yet, from the first packet of TCP to CONNACK; 0 is no
+	// limit. Who is above it is refused (0x97), on a listener with TLS or WebSocket before the handshake. Whoever is behind one address with
+	// more devices than this has them come back in several waves after an outage.
+	MaxPendingPerAddress int `yaml:"max_pending_per_address"`
+
 	// QoS 1 and 2 publishes of one connection that may wait for their acknowledgement at once. MQTT 5 clients are told;
 	// a 3.1.1 connection at the limit is not read until there is room.
 	ReceiveMaximum int `yaml:"receive_maximum"`
@@ -198,40 +207,43 @@ func DefaultConfig() Config {
 
 		CertificateReloadInterval: unit.Duration(5 * time.Second),
 
-		MaxSessions:        1_000_000,
-		MaxSessionsSize:    512 << 20,
-		MaxPacketSize:      1 << 20,
-		MaxConnectSize:     64 << 10,
-		ReceiveMaximum:     1024,
-		MaxInflight:        1024,
-		MaxQueued:          1000,
-		OutputBuffer:       1 << 20,
-		OutputMemory:       512 << 20,
-		MaxQoS:             2,
-		RetainAvailable:    true,
-		TopicAliasMaximum:  32,
-		MaxKeepAlive:       unit.Duration(time.Hour),
-		ConnectTimeout:     unit.Duration(10 * time.Second),
-		WriteTimeout:       unit.Duration(20 * time.Second),
-		FullHold:           unit.Duration(5 * time.Second),
-		SessionExpiryMax:   unit.Duration(7 * 24 * time.Hour),
-		ProtectSessions:    unit.Duration(24 * time.Hour),
-		TakeOverBurst:      5,
-		TakeOverInterval:   unit.Duration(5 * time.Second),
-		WhenBehind:         behindDropOldest,
-		MaxTopicLevels:     128,
-		MaxTopicLength:     65535,
-		MaxUserProperties:  128,
-		RateBurst:          unit.Duration(time.Second),
-		WhenOverRate:       overRateSlow,
-		OverRateTime:       unit.Duration(10 * time.Second),
-		MaxSubscriptions:   1000,
-		MaxRetained:        1_000_000,
-		MaxRetainedSize:    256 << 20,
-		CheckpointInterval: unit.Duration(100 * time.Millisecond),
-		SysInterval:        unit.Duration(10 * time.Second),
-		CatchUpCache:       32 << 20,
-		CatchUpWorkers:     4,
+		MaxSessions:     1_000_000,
+		MaxSessionsSize: 512 << 20,
+		MaxPacketSize:   1 << 20,
+		MaxConnectSize:  64 << 10,
+		HandshakeShare:  12,
+
+		MaxPendingPerAddress: 2048, // twice of what max_handshakes lets come from all
+		ReceiveMaximum:       1024,
+		MaxInflight:          1024,
+		MaxQueued:            1000,
+		OutputBuffer:         1 << 20,
+		OutputMemory:         512 << 20,
+		MaxQoS:               2,
+		RetainAvailable:      true,
+		TopicAliasMaximum:    32,
+		MaxKeepAlive:         unit.Duration(time.Hour),
+		ConnectTimeout:       unit.Duration(10 * time.Second),
+		WriteTimeout:         unit.Duration(20 * time.Second),
+		FullHold:             unit.Duration(5 * time.Second),
+		SessionExpiryMax:     unit.Duration(7 * 24 * time.Hour),
+		ProtectSessions:      unit.Duration(24 * time.Hour),
+		TakeOverBurst:        5,
+		TakeOverInterval:     unit.Duration(5 * time.Second),
+		WhenBehind:           behindDropOldest,
+		MaxTopicLevels:       128,
+		MaxTopicLength:       65535,
+		MaxUserProperties:    128,
+		RateBurst:            unit.Duration(time.Second),
+		WhenOverRate:         overRateSlow,
+		OverRateTime:         unit.Duration(10 * time.Second),
+		MaxSubscriptions:     1000,
+		MaxRetained:          1_000_000,
+		MaxRetainedSize:      256 << 20,
+		CheckpointInterval:   unit.Duration(100 * time.Millisecond),
+		SysInterval:          unit.Duration(10 * time.Second),
+		CatchUpCache:         32 << 20,
+		CatchUpWorkers:       4,
 	}
 }
 
@@ -279,6 +291,8 @@ func (c Config) Validate() error {
 	size("max_sessions_size", c.MaxSessionsSize, 0, 1<<40)
 	size("max_packet_size", c.MaxPacketSize, 1<<10, maxPacketSize)
 	size("max_connect_size", c.MaxConnectSize, 256, c.MaxPacketSize)
+	between("max_pending_per_address", c.MaxPendingPerAddress, 0, 1<<30)
+	between("handshake_share", c.HandshakeShare, 1, mostHandshakeShare)
 	between("receive_maximum", c.ReceiveMaximum, 1, 65535)
 	between("max_inflight", c.MaxInflight, 1, maxWindow)
 	between("max_queued", c.MaxQueued, 0, 1<<20)

@@ -70,6 +70,7 @@ type conn struct {
 	claimed  string        // client ID of the CONNECT, for who is refused
 	polite   bool          // the client sent DISCONNECT with reason 0x00, which drops the will
 	recorded bool          // the audit knows that it is in
+	arrived  bool          // counted so among those of its address
 
 	// Of the log's commit goroutine.
 	inGroup bool // in Server.inGroup

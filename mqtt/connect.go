@@ -61,6 +61,8 @@ func (c *conn) connect(ctx context.Context) error {
 		c.refuse(c.peer, reason, text)
 		return errors.New("refused")
 	}
+	c.arrived = true
+	c.lst.addresses.arrived(remoteAddr(c.nc))
 	c.srv.metrics.connects.Inc()
 	c.recordConnected(hello, ack.SessionPresent)
 	if a := c.srv.auth; a != nil && c.entered != a.Generation() {

@@ -32,6 +32,7 @@ var (
 
 	errTooManyConnections = errors.New("too many connections")
 	errTooManyFromAddress = errors.New("too many connections from this address")
+	errTooManyPending     = errors.New("too many connections from this address that are not let in yet")
 	errTooFastFromAddress = errors.New("too many new connections from this address")
 	errMessageRate        = errors.New("message rate too high")
 	errByteRate           = errors.New("byte rate too high")

@@ -13,6 +13,7 @@ import (
 const (
 	limitConnections        = "max_connections"
 	limitAddressConnections = "max_connections_per_address"
+	limitPending            = "max_pending_per_address"
 	limitAddressRate        = "connection_rate_per_address"
 	limitConnectSize        = "max_connect_size"
 	limitPacketSize         = "max_packet_size"
@@ -34,7 +35,7 @@ const (
 )
 
 var limitNames = []string{
-	limitConnections, limitAddressConnections, limitAddressRate, limitConnectSize, limitPacketSize, limitReceiveMaximum, limitTopicAlias,
+	limitConnections, limitAddressConnections, limitPending, limitAddressRate, limitConnectSize, limitPacketSize, limitReceiveMaximum, limitTopicAlias,
 	limitTopicLevels, limitTopicLength, limitUserProperties, limitSubscriptions, limitSessions, limitSessionsSize, limitRetained, limitRetainedSize, limitQoS,
 	limitRetain, limitClientRate, limitListenerRate, limitRate,
 }
@@ -49,6 +50,8 @@ func limitOf(err error) string {
 		return limitConnections
 	case errors.Is(err, errTooManyFromAddress):
 		return limitAddressConnections
+	case errors.Is(err, errTooManyPending):
+		return limitPending
 	case errors.Is(err, errTooFastFromAddress):
 		return limitAddressRate
 	case errors.Is(err, errTooManySessions):

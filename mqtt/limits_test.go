@@ -209,6 +209,35 @@ func TestCrowdThatIsTurnedAwayIsBounded(t *testing.T) {
 	})
 }
 
+// Who takes connections and says nothing on them leaves those of others, and his own that are in, alone.
+func TestConnectionsThatAreNotInAreBoundedForEachAddress(t *testing.T) {
+	g := guard(t, "", func(c *mqtt.Config) { c.MaxPendingPerAddress = 3 })
+	in := g.connect(t, as("ann"))
+	var silent []*mqtttest.Client
+	for range 3 {
+		silent = append(silent, g.dial(t))
+	}
+	eventually(t, "the silent are not there", func() bool { return g.metric(t, "connections", "tcp") == 4 })
+	c := g.dial(t)
+	c.SendConnect(as("bob"))
+	c.ExpectConnack(0x97)
+	if n := g.metric(t, "limits_reached_total", "max_pending_per_address"); n != 1 {
+		t.Errorf("counted %v times", n)
+	}
+	in.Ping()
+	silent[0].Connect(as("bob")) // makes room by arriving
+	silent[1].Close()            // and this one by leaving
+	eventually(t, "there is no room", func() bool {
+		c := g.dial(t)
+		defer c.Close()
+		c.SendConnect(as("eve"))
+		return c.Expect(packets.Connack).ReasonCode == 0
+	})
+	for range 10 { // who comes and arrives is not counted for ever
+		g.connect(t, as("eve")).Disconnect()
+	}
+}
+
 func TestConnectionsOfOneAddressAreBounded(t *testing.T) {
 	s := secure(t, func(c *mqtt.Config) {
 		for i := range c.Listeners {

@@ -51,7 +51,7 @@ func newListener(srv *Server, cfg ListenerConfig) *listener {
 	}
 	return &listener{
 		srv: srv, cfg: cfg, pending: make(chan struct{}, limit), done: make(chan struct{}),
-		pace: newPace(limitListenerRate, cfg.Rate, srv.cfg.RateBurst.Std()), addresses: newAddresses(cfg),
+		pace: newPace(limitListenerRate, cfg.Rate, srv.cfg.RateBurst.Std()), addresses: newAddresses(cfg, srv.cfg.MaxPendingPerAddress),
 		rate: newMeter(float64(cfg.ConnectionRate), rateBurst), offer: newOffer(&srv.cfg, &cfg),
 	}
 }
@@ -221,13 +221,13 @@ func (c *conn) leave() {
 		c.srv.turnedAway.Add(-1)
 		return
 	}
-	c.lst.part(c.nc)
+	c.lst.part(c.nc, c.arrived)
 }
 
 // part gives the place of a connection back, and that among those of its address.
-func (l *listener) part(nc net.Conn) {
+func (l *listener) part(nc net.Conn, arrived bool) {
 	l.leave()
-	l.addresses.leave(remoteAddr(nc))
+	l.addresses.leave(remoteAddr(nc), arrived)
 }
 
 // patient is a listener that survives what Accept may meet: out of file descriptors, a connection that is gone already.

@@ -60,7 +60,7 @@ func reasonOf(err error) byte {
 	case errors.As(err, &we):
 		return we.Code.Code
 	case errors.Is(err, spool.ErrFull), errors.Is(err, ErrQuotaExceeded), errors.Is(err, errBehind), errors.Is(err, errByteRate),
-		errors.Is(err, errTooManyConnections), errors.Is(err, errTooManyFromAddress), errors.Is(err, errRetainedCount),
+		errors.Is(err, errTooManyConnections), errors.Is(err, errTooManyFromAddress), errors.Is(err, errTooManyPending), errors.Is(err, errRetainedCount),
 		errors.Is(err, errRetainedSize), errors.Is(err, errUserProperties), errors.Is(err, errAway):
 		return reasonQuotaExceeded
 	case errors.Is(err, errMessageRate):

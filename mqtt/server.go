@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,9 +53,10 @@ type Server struct {
 	metrics     *metrics
 	outputLimit int
 	output      outputMemory
-	slots       transport.Slots // of TLS handshakes
-	openLimit   int64           // connections of all listeners; 0: none
-	opened      atomic.Int64    // of them
+	slots       *transport.Slots // of TLS handshakes
+	traffic     traffic
+	openLimit   int64        // connections of all listeners; 0: none
+	opened      atomic.Int64 // of them
 
 	pace       *pace  // of all clients together; nil without
 	paces      paces  // of clients without a session
@@ -129,7 +129,6 @@ func New(cfg Config, opts Options) (*Server, error) {
 		version:     cmp.Or(opts.Version, "unknown"),
 		banFile:     opts.BanFile,
 		outputLimit: int(cfg.OutputBuffer),
-		slots:       transport.NewSlots(max(1, runtime.GOMAXPROCS(0)/2)), // the other half is for clients that are in
 		lanes:       newLanes(opts.Log),
 		writer:      newStateWriter(opts.Log),
 		catchUp:     newCatchUp(),
@@ -140,6 +139,7 @@ func New(cfg Config, opts Options) (*Server, error) {
 		conns:       make(map[*conn]struct{}),
 		stopped:     make(chan struct{}),
 	}
+	srv.slots = newSlots(cfg.HandshakeShare, &srv.traffic)
 	srv.pace = newPace(limitRate, cfg.Rate, cfg.RateBurst.Std())
 	srv.rate = newMeter(float64(cfg.ConnectionRate), rateBurst)
 	srv.timers = newTimers()
@@ -263,6 +263,7 @@ func (srv *Server) Run(ctx context.Context) error {
 	start(srv.checkpointer)
 	start(srv.janitor)
 	start(srv.clock.run)
+	start(srv.watchTraffic)
 	start(srv.runSys)
 	for _, l := range srv.lanes.list {
 		d := &distributor{srv: srv, lane: l, cache: newMatchCache(&srv.index)}

@@ -43,7 +43,7 @@ func (l *listener) webSocket() *http.Server {
 		ws, err := up.Upgrade(cw, r, nil)
 		if err != nil {
 			if cw.conn != nil {
-				l.part(cw.conn) // the HTTP server has let go of it
+				l.part(cw.conn, false) // the HTTP server has let go of it
 			}
 			return // Upgrade has answered
 		}
@@ -71,7 +71,7 @@ func (l *listener) placeOf(nc net.Conn, st http.ConnState) {
 		l.release()
 	}
 	if st == http.StateClosed {
-		l.part(nc)
+		l.part(nc, false)
 	}
 }
 

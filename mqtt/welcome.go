@@ -78,7 +78,7 @@ func (l *listener) shake(ctx context.Context, nc net.Conn) (net.Conn, error) {
 	}
 	secure, err := l.tls.Handshake(ctx, nc)
 	if err != nil {
-		l.addresses.leave(addr)
+		l.addresses.leave(addr, false)
 		l.failed(nc.RemoteAddr(), err)
 		return nil, err
 	}

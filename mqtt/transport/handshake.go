@@ -4,13 +4,40 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"time"
 )
 
-// Slots bound how many handshakes compute at the same time.
-type Slots chan struct{}
+// Slots bound how many handshakes compute at the same time, and how long a slot rests after each computation: others need the
+// processor too, and what computes without a pause keeps them waiting for the scheduler's turns.
+type Slots struct {
+	places chan struct{}
+	rest   func(held time.Duration) time.Duration // nil: none
+}
 
-// NewSlots returns n slots.
-func NewSlots(n int) Slots { return make(Slots, n) }
+// NewSlots returns n slots. rest says how long a slot stays empty after a computation that took so long; nil is not at all.
+func NewSlots(n int, rest func(held time.Duration) time.Duration) *Slots {
+	return &Slots{places: make(chan struct{}, n), rest: rest}
+}
+
+func (s *Slots) take(ctx context.Context) error {
+	select {
+	case s.places <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// give returns a slot that was held for so long. It does not wait for the rest of it.
+func (s *Slots) give(held time.Duration) {
+	if s.rest != nil {
+		if d := s.rest(held); d > 0 {
+			time.AfterFunc(d, func() { <-s.places })
+			return
+		}
+	}
+	<-s.places
+}
 
 // Handshake makes nc a TLS connection, until ctx ends. nc is for the caller to close when that fails.
 func (t *TLS) Handshake(ctx context.Context, nc net.Conn) (*Conn, error) {
@@ -34,8 +61,8 @@ func (t *TLS) Handshake(ctx context.Context, nc net.Conn) (*Conn, error) {
 type pacer struct {
 	net.Conn
 	ctx   context.Context // of the handshake: the reads that the library makes for it have no other
-	slots Slots           // nil after the handshake; only the goroutine of the handshake reads until then
-	held  bool
+	slots *Slots          // nil after the handshake; only the goroutine of the handshake reads until then
+	since time.Time       // when it took its slot; zero without one
 }
 
 // Read implements net.Conn.
@@ -52,19 +79,17 @@ func (p *pacer) Read(b []byte) (int, error) {
 }
 
 func (p *pacer) take() error {
-	select {
-	case p.slots <- struct{}{}:
-		p.held = true
-		return nil
-	case <-p.ctx.Done():
-		return context.Cause(p.ctx)
+	if err := p.slots.take(p.ctx); err != nil {
+		return err
 	}
+	p.since = time.Now()
+	return nil
 }
 
 func (p *pacer) give() {
-	if p.held {
-		p.held = false
-		<-p.slots
+	if !p.since.IsZero() {
+		p.slots.give(time.Since(p.since))
+		p.since = time.Time{}
 	}
 }
 

@@ -22,7 +22,7 @@ const (
 type Options struct {
 	Listener string // its name, for the log
 	ALPN     string
-	Slots    Slots
+	Slots    *Slots
 	Logger   *slog.Logger
 	Now      func() time.Time
 }
@@ -47,9 +47,9 @@ type current struct{ plain, alpn *tls.Config }
 // NewTLS reads the files; a fault in one is an error here, and only here.
 func NewTLS(cfg TLSConfig, opts Options) (*TLS, error) {
 	t := &TLS{cfg: cfg, opts: opts}
-	t.bundles = append(t.bundles, &bundle{name: "certificate", files: []string{cfg.CertFile, cfg.KeyFile}, use: t.usePair})
+	t.bundles = append(t.bundles, &bundle{name: "certificate", files: []string{cfg.CertFile, cfg.KeyFile}, use: t.usePair, now: opts.Now})
 	if cfg.ClientCAFile != "" {
-		b := &bundle{name: "client CA", files: []string{cfg.ClientCAFile}, use: t.useTrust}
+		b := &bundle{name: "client CA", files: []string{cfg.ClientCAFile}, use: t.useTrust, now: opts.Now}
 		if cfg.CRLFile != "" {
 			b.name, b.files = "client CA and revocation list", append(b.files, cfg.CRLFile)
 		}
@@ -145,6 +145,9 @@ func (t *TLS) config(alpn string) *tls.Config {
 	return c
 }
 
+// Server is for a server that makes its handshakes by itself: each is served with the files of then.
+func (t *TLS) Server() *tls.Config { return t.base }
+
 // verify looks at revocations, and at the whole chain again when a session is resumed: what was verified then may not be now.
 func (t *TLS) verify(tr *trust, cs tls.ConnectionState) error {
 	if len(cs.PeerCertificates) == 0 {
@@ -210,7 +213,7 @@ func (t *TLS) Health() error {
 	errs := []error{t.dated()}
 	for _, b := range t.bundles {
 		if err := b.problem(); err != nil {
-			errs = append(errs, fmt.Errorf("%s not in use, the old one stays in force: %w", b.name, err))
+			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)

@@ -47,7 +47,7 @@ func newSide(t *testing.T) *side {
 
 func (s *side) open() (*transport.TLS, error) {
 	return transport.NewTLS(s.cfg, transport.Options{
-		Listener: "l", Slots: transport.NewSlots(1), Logger: slog.New(slog.NewTextHandler(&s.log, nil)), Now: func() time.Time { return s.now },
+		Listener: "l", Slots: transport.NewSlots(1, nil), Logger: slog.New(slog.NewTextHandler(&s.log, nil)), Now: func() time.Time { return s.now },
 	})
 }
 

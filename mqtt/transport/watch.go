@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"time"
 )
 
 // bundle is a group of files that is replaced as a whole: what stands in one has to fit what stands in the others.
@@ -18,6 +19,8 @@ type bundle struct {
 	stats string            // how the files looked
 	sum   [sha256.Size]byte // of what was read, faulty or not
 	fault error             // why the files are not in use
+	since time.Time         // when the first of its faults was seen
+	now   func() time.Time
 }
 
 const alwaysRead = 1 << 20 // files up to here are read at every look: their time and size may be the same for other content
@@ -39,14 +42,21 @@ func (b *bundle) look() (changed bool, fault error) {
 	if err == nil {
 		err = b.use(contents)
 	}
+	if err != nil && b.fault == nil {
+		b.since = b.now()
+	}
 	b.fault = err
 	return true, err
 }
 
+// problem is nil, or why the files are not in use, and since when.
 func (b *bundle) problem() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.fault
+	if b.fault == nil {
+		return nil
+	}
+	return fmt.Errorf("%s not in use since %s, the old one stays in force: %w", b.name, b.since.UTC().Format(time.RFC3339), b.fault)
 }
 
 func (b *bundle) stat() (looks string, size int64) {
