@@ -195,7 +195,7 @@ func TestStormsAreBounded(t *testing.T) {
 		time.Sleep(tellAfter + time.Second)
 		synctest.Wait()
 		got := b.kept.events(t)
-		if len(got) > burst+2 {
+		if len(got) > burst+2+tallied { // the ban, and the summaries of the sources and of the rest
 			t.Errorf("%d events of a storm from everywhere", len(got))
 		}
 		missing := uint64(0)
@@ -208,8 +208,20 @@ func TestStormsAreBounded(t *testing.T) {
 		if missing == 0 || float64(missing) != b.metric(t, "missing_total", Refused) || float64(missing)+recorded != 200_001 {
 			t.Errorf("%v recorded, %d missing", recorded, missing)
 		}
-		if last := got[len(got)-1]; last.Name != Suppressed || last.What != Refused {
-			t.Errorf("nobody was told of what is missing: %+v", last)
+		told := map[string]Event{}
+		for _, e := range got {
+			if e.Name == Suppressed {
+				told[e.Remote] = e
+			}
+		}
+		if len(told) != tallied+1 {
+			t.Errorf("%d summaries of what is missing, want one for each of %d sources and one for the rest", len(told), tallied)
+		}
+		for source, name := range map[string]string{"192.0.2.1": "192.0.2.1", "": "elsewhere"} {
+			e := told[source]
+			if want := fmt.Sprintf("%d more of %s from %s in 10 s", e.Missing, Refused, name); e.What != Refused || e.Detail != want || e.Missing < 90_000 {
+				t.Errorf("summary %+v, want %q", e, want)
+			}
 		}
 		b.Record(Event{Name: Refused, Remote: "192.0.2.1:7"}) // 11 seconds later
 		b.stop()

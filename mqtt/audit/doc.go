@@ -10,7 +10,7 @@
 // # Bounds
 //
 // Recording never blocks and never fails: an audit that holds up the front would be a way to hold up the front. Each name, and within
-// it each address, has a rate; what is above it is counted, and the next event of its name says how many are missing. So a storm of
+// it each address, has a rate; what is above it is counted, and every ten seconds an event says how many of what are missing, and from where. So a storm of
 // refusals costs a bounded number of lines and records, and a storm from one address leaves room for the events of others. A stream
 // that takes nothing more costs events, counted, and nothing else.
 package audit

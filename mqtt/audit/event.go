@@ -20,7 +20,7 @@ const (
 	Unbanned     = "ban.removed"         // and is not any more
 	Admin        = "admin.action"        // somebody has changed something by the admin API
 	AdminRefused = "admin.refused"       // somebody was refused by the admin API
-	Suppressed   = "audit.suppressed"    // events were not recorded, there were too many
+	Suppressed   = "audit.suppressed"    // so many events of a name from one source were not recorded
 )
 
 // Names are all of them.
@@ -44,7 +44,7 @@ type Event struct {
 	What     string    `json:"what,omitempty"`   // files, a ban, a route
 	Detail   string    `json:"detail,omitempty"` // in words
 
-	// Missing is how many events of this name were not recorded since the last one that was.
+	// Missing, of audit.suppressed, is how many events of the name in What were not recorded since the last summary.
 	Missing uint64 `json:"missing,omitempty"`
 }
 

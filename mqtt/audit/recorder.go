@@ -18,7 +18,7 @@ const TopicPrefix = "$forebay/audit/"
 const (
 	queueLength = 1024             // events that wait for the stream, 400 bytes each
 	patience    = 5 * time.Second  // for the stream to take one
-	tellAfter   = 10 * time.Second // until missing events are told of when no other event of their name does
+	tellAfter   = 10 * time.Second // until missing events are told of, in one summary for each name and source
 )
 
 // Spool is what the recorder needs of the log; see spool.Spool.Append.
@@ -80,12 +80,11 @@ func (r *Recorder) Record(e Event) {
 		panic("BUG: audit event " + e.Name + " is not in Names")
 	}
 	if !s.pass(e.Time, e.Remote, float64(r.cfg.Rate)) {
-		s.missing++
+		s.missing.add(e.Time, e.Remote)
 		r.mu.Unlock()
 		r.metrics.missing.WithLabelValues(e.Name).Inc()
 		return
 	}
-	e.Missing, s.missing = s.missing, 0
 	r.mu.Unlock()
 	r.keep(&e)
 }
@@ -131,16 +130,13 @@ func (r *Recorder) Run(ctx context.Context) {
 	}
 }
 
-// tellMissing makes sure that what was not recorded is known, also when nothing of its name comes any more.
+// tellMissing makes sure that what was not recorded is known: how many of what, and from where. The summaries pass every throttle.
 func (r *Recorder) tellMissing() {
 	var list []*Event
 	now := r.now().UTC()
 	r.mu.Lock()
 	for _, name := range Names {
-		if s := r.storms[name]; s.missing > 0 {
-			list = append(list, &Event{Time: now, Name: Suppressed, What: name, Missing: s.missing})
-			s.missing = 0
-		}
+		list = append(list, r.storms[name].missing.take(now, name)...)
 	}
 	r.mu.Unlock()
 	for _, e := range list {

@@ -1,8 +1,12 @@
 package audit
 
 import (
+	"cmp"
+	"fmt"
 	"hash/maphash"
+	"math"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/forebay-gateway/forebay/mqtt/transport"
@@ -35,7 +39,49 @@ func (b *bucket) fill(now time.Time, rate, burst float64) bool {
 type storm struct {
 	all     bucket
 	from    [sources]bucket
-	missing uint64 // events that were not let through and that nobody was told of yet
+	missing tally // events that were not let through and that nobody was told of yet
+}
+
+// tally counts missing events by where they came from: who is behind a storm is the first thing to know about it.
+type tally struct {
+	by    map[string]uint64 // by source; "" are those for whom there was no room, or that have none
+	since time.Time
+}
+
+const tallied = 8 // sources that are counted by themselves in a summary; a storm from everywhere is told of as one
+
+func (t *tally) add(now time.Time, remote string) {
+	if len(t.by) == 0 {
+		t.by, t.since = map[string]uint64{}, now
+	}
+	source := ""
+	if remote != "" {
+		source = sourceOf(remote)
+	}
+	if _, known := t.by[source]; !known && len(t.by) >= tallied {
+		source = ""
+	}
+	t.by[source]++
+}
+
+// take returns summaries of what was counted, the largest first, and begins anew.
+func (t *tally) take(now time.Time, name string) []*Event {
+	var list []*Event
+	for source, n := range t.by {
+		from := source
+		if from == "" {
+			from = "elsewhere"
+		}
+		list = append(list, &Event{
+			Time: now, Name: Suppressed, What: name, Remote: source, Missing: n,
+			Detail: fmt.Sprintf("%d more of %s from %s in %.0f s", n, name, from, math.Ceil(now.Sub(t.since).Seconds())),
+		})
+	}
+	slices.SortFunc(list, func(a, b *Event) int {
+		return cmp.Or(cmp.Compare(b.Missing, a.Missing), cmp.Compare(a.Remote, b.Remote))
+	})
+	*t = tally{}
+	return list
 }
 
 var sourceSeed = maphash.MakeSeed() // so that nobody can choose with whom he shares a bucket
@@ -63,5 +109,8 @@ func sourceOf(remote string) string {
 	if err != nil {
 		return remote
 	}
-	return transport.Source(ap.Addr()).String()
+	if p := transport.Source(ap.Addr()); !p.IsSingleIP() {
+		return p.String() // an IPv6 network
+	}
+	return ap.Addr().Unmap().WithZone("").String()
 }
