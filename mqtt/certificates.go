@@ -111,10 +111,13 @@ func connectionState(nc net.Conn) (tls.ConnectionState, bool) {
 	return tls.ConnectionState{}, false
 }
 
-// Health is nil, or says what about the listeners somebody has to do something about: files that are not in use, a certificate or
-// a revocation list that has expired. And whose acknowledgements do not wait for the upstream although they should.
+// Health is nil, or says what somebody has to do something about: files of mqtt.auth or of a listener that are not in use, a certificate
+// or a revocation list that has expired. And whose acknowledgements do not wait for the upstream although they should.
 func (srv *Server) Health() error {
 	var errs []error
+	if srv.auth != nil {
+		errs = append(errs, srv.auth.Health())
+	}
 	if srv.upstream != nil {
 		errs = append(errs, srv.upstream.health(time.Now()))
 	}

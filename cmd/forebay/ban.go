@@ -23,7 +23,7 @@ gateway.data_dir.`,
 
 		SuggestionsMinimumDistance: 2,
 	}
-	cmd.AddCommand(newBanLs(), newBanAdd(), newBanRm())
+	cmd.AddCommand(newBanLs(), newBanAdd(), newBanRm(), newBanMend())
 	return cmd
 }
 
@@ -139,6 +139,33 @@ func newBanRm() *cobra.Command {
 		if err == nil && n.Removed == 0 {
 			return &askedError{code: exitFailed}
 		}
+		return err
+	})
+	return cmd
+}
+
+func newBanMend() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "mend FILE", Short: "Make a damaged ban list one that a gateway starts with", Args: cobra.ExactArgs(1),
+		Long: `Make a damaged ban list one that a gateway starts with: FILE is set aside as it was, under a name that ends in .damaged and the time, and the
+bans that can be read stay. What is left out is shown, to be written anew with ban add. No gateway is asked.`,
+	}
+	out := addOutput(cmd)
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		m, err := auth.MendBans(args[0], time.Now())
+		if err != nil {
+			return err
+		}
+		if out.json {
+			return writeJSON(cmd.OutOrStdout(), m)
+		}
+		for _, fault := range m.Faults {
+			fmt.Fprintf(cmd.OutOrStdout(), "left out: %s\n", fault)
+		}
+		if m.Aside != "" {
+			fmt.Fprintf(cmd.OutOrStdout(), "as it was: %s\n", m.Aside)
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d bans\n", m.File, m.Kept)
 		return err
 	})
 	return cmd

@@ -53,6 +53,7 @@ type Auth struct {
 	throttle *throttle
 	password *passwords
 	metrics  *metrics
+	faults   faults
 
 	generation atomic.Uint64
 
@@ -135,6 +136,9 @@ func (a *Auth) files(listeners []ListenerConfig, banFile string) (err error) {
 	}
 	if name := cmp.Or(a.cfg.Ban.File, banFile); name != "" {
 		if err := a.bans.openFile(name, a.cfg.Ban.File == ""); err != nil {
+			if _, damaged := errors.AsType[*FileError](err); damaged {
+				return fmt.Errorf("auth.ban.file: %w: %q sets the lines aside that cannot be read, keeps the others, and shows both", err, "forebay ban mend "+name)
+			}
 			return fmt.Errorf("auth.ban.file: %w", err)
 		}
 	}

@@ -78,6 +78,9 @@ func newMetrics(a *Auth, reg prometheus.Registerer) (*metrics, error) {
 	m.list = []prometheus.Collector{
 		m.accepted, m.refused, m.hookDown, m.keysDown, m.reloads, m.autoBans,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "forebay_mqtt_auth_files_faulty", Help: "Files of mqtt.auth whose present content has a fault, so that the old one stays in force.",
+		}, func() float64 { return float64(a.faults.count()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "forebay_mqtt_auth_bans", Help: "Bans in force.",
 		}, func() float64 { return float64(len(a.Bans())) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{

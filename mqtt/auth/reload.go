@@ -65,7 +65,9 @@ func (a *Auth) reloadNamed(what string) error {
 }
 
 func (a *Auth) reloadOne(f file) error {
-	if err := f.reload(); err != nil {
+	err := f.reload()
+	a.faults.note(f.what, f.name, err, a.now())
+	if err != nil {
 		a.metrics.reloads.WithLabelValues("failed").Inc()
 		a.audit.Record(audit.Event{Name: audit.ReloadFailed, Action: f.what, What: f.name, Detail: err.Error()})
 		return err
