@@ -40,7 +40,7 @@ func (g *Gateway) adminPart(log *slog.Logger) part {
 				return err
 			}
 			server = admin.New(g.cfg.Admin, admin.Options{
-				Logger: log, Gatherer: g.reg, Health: g.Health, API: api.New(api.Options{
+				Logger: log, Gatherer: g.reg, Health: g.Health, Token: token, API: api.New(api.Options{
 					Token: token, Spool: g.inspector, Bridge: g.routes, Front: g.front, Tier: g.tiers, Backup: g, Replay: g.replays,
 					Audit: func(e audit.Event) {
 						if f := g.front(); f != nil {
@@ -52,8 +52,10 @@ func (g *Gateway) adminPart(log *slog.Logger) part {
 			g.put(func() { g.admin = server })
 			return server.Listen()
 		},
-		run:  func() error { return server.Run() },
-		stop: func(ctx context.Context) error { return server.Close(ctx) },
+		run:    func() error { return server.Run() },
+		stop:   func(ctx context.Context) error { return server.Close(ctx) },
+		health: func() error { return server.Health() },
+
 		hint: "health and metrics are gone until a restart; messages are not affected",
 	}
 }

@@ -38,12 +38,14 @@ func newConfigCheck() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check [FILE]",
 		Short: "Say everything that is wrong with a configuration",
-		Long: `Say everything that is wrong with a configuration, as serve would see it: with the environment and flags. Nothing is started
+		Long: `Say everything that is wrong with a configuration, as serve would see it: with the environment and flags, and which of the files that it
+names (certificates, keys, CAs, lists, passwords, rules) are missing or cannot be read by who asks. Nothing is started
 and no address or directory is touched. Exits with 0 when nothing is wrong, with 1 when something is. What is allowed and seldom meant
 is a warning, which serve writes to its log too.`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	flags, out := config.AddFlags(cmd.Flags()), addOutput(cmd)
+	files := cmd.Flags().Bool("files", true, "look for the files that it names; false where they are not, such as in a pipeline")
 	show := cmd.Flags().Bool("print", false, "print every value as the gateway would use it, and where it came from")
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
 		if len(args) == 1 && flags.File != "" {
@@ -56,6 +58,10 @@ is a warning, which serve writes to its log too.`,
 		faults, wrong := errors.AsType[config.Faults](err)
 		if err != nil && !wrong {
 			return err
+		}
+		if loaded != nil && *files {
+			faults = loaded.Files()
+			wrong = len(faults) > 0
 		}
 		if out.json {
 			return checkedJSON(cmd.OutOrStdout(), flags.Path(), loaded, faults, *show)

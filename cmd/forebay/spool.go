@@ -43,12 +43,16 @@ type spoolTarget struct {
 	dir   string
 	admin string
 	token string
+	trust api.Trust
 }
 
 func addSpoolTarget(cmd *cobra.Command) *spoolTarget {
 	t := addSpoolDir(cmd)
 	cmd.Flags().StringVar(&t.admin, "admin", "", "admin address of the running gateway (default admin.address)")
 	cmd.Flags().StringVar(&t.token, "token-file", "", "file with its token (default admin_token in gateway.data_dir)")
+	cmd.Flags().StringVar(&t.trust.CAFile, "admin-ca", "", "CAs of the admin listener's certificate (default: trust that of admin.tls.cert_file and no other)")
+	cmd.Flags().StringVar(&t.trust.CertFile, "admin-cert", "", "client certificate, when the admin listener asks for one")
+	cmd.Flags().StringVar(&t.trust.KeyFile, "admin-key", "", "its key")
 	return t
 }
 
@@ -125,7 +129,14 @@ func (t *spoolTarget) client(cfg config.Config) (*api.Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("its token cannot be read: %w", err)
 	}
-	return &api.Client{Address: address, Token: token}, nil
+	c := &api.Client{Address: address, Token: token}
+	if t.trust.Pinned = cfg.Admin.TLS.CertFile; cfg.Admin.Secure() || t.trust.CAFile != "" {
+		c.TLS = true
+		if c.HTTP, err = t.trust.HTTP(); err != nil {
+			return nil, fmt.Errorf("its TLS: %w", err)
+		}
+	}
+	return c, nil
 }
 
 // asked adds to errors what can be done about them.

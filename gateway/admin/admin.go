@@ -14,6 +14,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/forebay-gateway/forebay/mqtt/transport"
 )
 
 // Options are what the program wires.
@@ -22,16 +24,22 @@ type Options struct {
 	Gatherer prometheus.Gatherer // nil has no metrics
 	Health   func() Health       // asked by every request for it; it must not block
 	API      http.Handler        // answers below /api/v1/; nil has none
+	Token    string              // of who may know everything, with Config.RequireAuth
 }
 
 // Server answers on the admin address.
 type Server struct {
-	cfg  Config
-	log  *slog.Logger
-	http *http.Server
+	cfg   Config
+	log   *slog.Logger
+	http  *http.Server
+	token string
+
+	once   sync.Once
+	closed chan struct{}
 
 	mu       sync.Mutex
 	listener net.Listener
+	tls      *transport.TLS // nil without; set by Listen
 }
 
 // New prepares a server. It answers from Run on.
@@ -42,30 +50,37 @@ func New(cfg Config, opts Options) *Server {
 	if opts.Gatherer == nil {
 		opts.Gatherer = prometheus.NewRegistry()
 	}
-	s := &Server{cfg: cfg, log: opts.Logger}
+	s := &Server{cfg: cfg, log: opts.Logger, token: opts.Token, closed: make(chan struct{})}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		reply(w, http.StatusOK, opts.Health())
-	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+	health := func(r *http.Request) Health {
 		h := opts.Health()
+		if s.knows(r) {
+			return h
+		}
+		return Health{Status: h.Status, Ready: h.Ready} // enough for who restarts or routes by it
+	}
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
+		reply(w, http.StatusOK, health(r))
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		h := health(r)
 		status := http.StatusOK
 		if !h.Ready {
 			status = http.StatusServiceUnavailable
 		}
 		reply(w, status, h)
 	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(opts.Gatherer, promhttp.HandlerOpts{
+	mux.Handle("GET /metrics", s.guarded(promhttp.HandlerFor(opts.Gatherer, promhttp.HandlerOpts{
 		ErrorLog:            slog.NewLogLogger(s.log.Handler(), slog.LevelError),
 		MaxRequestsInFlight: 8, // a scrape is one; more of them at the same time are a mistake that costs memory
-	}))
+	})))
 	if opts.API != nil {
 		mux.Handle("/api/v1/", opts.API)
 	}
 	if cfg.Profiling {
-		mux.HandleFunc("GET /debug/pprof/", pprof.Index) // named profiles too: heap, goroutine, mutex
-		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+		mux.Handle("GET /debug/pprof/", s.guarded(http.HandlerFunc(pprof.Index))) // named profiles too: heap, goroutine, mutex
+		mux.Handle("GET /debug/pprof/profile", s.guarded(http.HandlerFunc(pprof.Profile)))
+		mux.Handle("GET /debug/pprof/trace", s.guarded(http.HandlerFunc(pprof.Trace)))
 	}
 	s.http = &http.Server{
 		Handler:           cfg.guard(mux),
@@ -97,9 +112,12 @@ func (s *Server) Listen() error {
 		return fmt.Errorf("admin: %w", err)
 	}
 	s.mu.Lock()
-	s.listener = newFrugal(l, s.log)
-	s.mu.Unlock()
-	s.log.Info("listening", "address", l.Addr().String())
+	defer s.mu.Unlock()
+	frugal := newFrugal(l, s.log)
+	if s.listener, err = s.secure(frugal); err != nil {
+		return errors.Join(fmt.Errorf("admin: %w", err), frugal.Close())
+	}
+	s.log.Info("listening", "address", l.Addr().String(), "tls", s.tls != nil)
 	return nil
 }
 
@@ -116,8 +134,14 @@ func (s *Server) Addr() net.Addr {
 // Run answers requests until Close. Listen comes first.
 func (s *Server) Run() error {
 	s.mu.Lock()
-	l := s.listener
+	l, secure := s.listener, s.tls != nil
 	s.mu.Unlock()
+	if secure {
+		var wg sync.WaitGroup
+		wg.Go(s.watch)
+		defer wg.Wait()
+		defer s.end()
+	}
 	if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("admin: %w", err)
 	}
@@ -129,6 +153,7 @@ const closeGrace = 2 * time.Second
 
 // Close lets running requests end, but not for longer than closeGrace, then cuts them. It may be called twice, and before Run.
 func (s *Server) Close(ctx context.Context) error {
+	s.end()
 	ctx, cancel := context.WithTimeout(ctx, closeGrace)
 	defer cancel()
 	var err error
@@ -143,3 +168,5 @@ func (s *Server) Close(ctx context.Context) error {
 	}
 	return err
 }
+
+func (s *Server) end() { s.once.Do(func() { close(s.closed) }) }

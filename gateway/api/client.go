@@ -21,6 +21,7 @@ type Client struct {
 	Address string // host:port of the admin listener
 	Token   string
 	HTTP    *http.Client // nil: one without a proxy
+	TLS     bool         // https, by an HTTP client that knows whom to trust
 }
 
 var _ spool.Inspector = (*Client)(nil)
@@ -41,7 +42,11 @@ func (c *Client) do(ctx context.Context, method, path string, q url.Values) (io.
 	if h == nil {
 		h = direct
 	}
-	u := url.URL{Scheme: "http", Host: c.Address, Path: "/api/v1" + path, RawQuery: q.Encode()}
+	scheme := "http"
+	if c.TLS {
+		scheme = "https"
+	}
+	u := url.URL{Scheme: scheme, Host: c.Address, Path: "/api/v1" + path, RawQuery: q.Encode()}
 	for try := 0; ; try++ {
 		req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
 		if err != nil {

@@ -3,7 +3,6 @@ package api
 import (
 	"bytes"
 	"context"
-	"crypto/subtle"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/forebay-gateway/forebay/bridge"
 	"github.com/forebay-gateway/forebay/bridge/replay"
+	"github.com/forebay-gateway/forebay/gateway/admin"
 	"github.com/forebay-gateway/forebay/mqtt"
 	"github.com/forebay-gateway/forebay/mqtt/audit"
 	"github.com/forebay-gateway/forebay/spool"
@@ -109,8 +109,7 @@ func (s *server) enter(w http.ResponseWriter, r *http.Request) (in spool.Inspect
 
 // admit lets a request in, or answers it.
 func (s *server) admit(w http.ResponseWriter, r *http.Request) (leave func(), ok bool) {
-	token, has := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if s.o.Token == "" || !has || subtle.ConstantTimeCompare([]byte(token), []byte(s.o.Token)) != 1 {
+	if !admin.Authorized(r, s.o.Token) {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		write(w, http.StatusUnauthorized, fault{"want the token of the file admin_token in gateway.data_dir as Authorization: Bearer"})
 		return nil, false

@@ -12,6 +12,12 @@ import (
 func (c Config) Warnings() []string {
 	var out []string
 	warn := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	switch {
+	case c.Admin.Exposed():
+		warn("admin.tls: is empty, and other machines reach %s: tokens, health and metrics can be read on the way", c.Admin.Address)
+	case c.Admin.AllowRemote && !c.Admin.RequireAuth:
+		warn("admin.require_auth: is false: whoever reaches %s is told health and metrics", c.Admin.Address)
+	}
 	if len(c.MQTT.Listeners) == 0 {
 		warn("mqtt.listeners: is empty: no device can connect")
 	}
