@@ -46,7 +46,7 @@ func TestExitCodes(t *testing.T) {
 	f(exitOK, good+": ok", "config", "check", "--config", good)
 	f(exitFailed, "log.levle: unknown key (did you mean level?)", "config", "check", bad)
 	f(exitFailed, "no such file", "config", "check", good+".missing")
-	files := write(t, "mqtt:\n  auth:\n    acl: {file: /nowhere/acl}\n")
+	files := write(t, "mqtt:\n  auth:\n    methods: [anonymous]\n    acl: {file: /nowhere/acl}\n")
 	f(exitFailed, "mqtt.auth.acl.file: /nowhere/acl: no such file or directory", "config", "check", files)
 	f(exitOK, files+": ok", "config", "check", "--files=false", files)
 	f(exitUsage, "are two files", "config", "check", "--config", good, bad)
