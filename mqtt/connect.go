@@ -48,6 +48,9 @@ func (c *conn) connect(ctx context.Context) error {
 	c.peer = wire.Peer{Version: hello.Version, NoProblemInfo: !hello.RequestProblemInfo, MaxPacket: hello.MaxPacketSize}
 	ack, reason, text := c.greet(ctx, hello)
 	if reason == reasonSuccess {
+		// Before CONNACK: who has it may open the next connection at once.
+		c.arrived = true
+		c.lst.addresses.arrived(remoteAddr(c.nc))
 		err = c.srv.attach(ctx, c, hello, ack)
 		reason = reasonOf(err)
 		c.tellLimit(err)
@@ -61,8 +64,6 @@ func (c *conn) connect(ctx context.Context) error {
 		c.refuse(c.peer, reason, text)
 		return errors.New("refused")
 	}
-	c.arrived = true
-	c.lst.addresses.arrived(remoteAddr(c.nc))
 	c.srv.metrics.connects.Inc()
 	c.recordConnected(hello, ack.SessionPresent)
 	if a := c.srv.auth; a != nil && c.entered != a.Generation() {
