@@ -68,8 +68,27 @@ func TestKilledGatewayThatTiersLosesNothing(t *testing.T) {
 			t.Errorf("%s is there %d times, want %d", payload, n, rounds)
 		}
 	}
+	for late := time.Now().Add(patience); len(inStore(t, cold)) == 0; time.Sleep(20 * time.Millisecond) { // of a poll
+		if time.Now().After(late) {
+			t.Fatalf("nothing is stored: %s", c.output())
+		}
+	}
 	c.stop()
 	wantNoStrangers(t, cold)
+}
+
+// inStore are the segments that the manifest names.
+func inStore(t *testing.T, cold string) []manifest.Segment {
+	t.Helper()
+	st, err := store.OpenDir(cold)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := manifest.Load(t.Context(), st, "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m.Segments
 }
 
 // wantNoStrangers wants each object of the stream's segments to belong to one that the manifest, or an entry that is not in it yet, names.
