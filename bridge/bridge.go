@@ -9,10 +9,12 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/forebay-gateway/forebay/bridge/downlink"
 	"github.com/forebay-gateway/forebay/bridge/embedded"
 	"github.com/forebay-gateway/forebay/bridge/kafka"
 	"github.com/forebay-gateway/forebay/spool"
@@ -46,6 +48,7 @@ type Bridge struct {
 	dead       *DeadLetters // nil when there are none
 	gatewayID  string
 	dial       func(ctx context.Context, network, host string) (net.Conn, error)
+	down       atomic.Pointer[downlink.Engine]
 	awaits     map[string]Await
 	watched    map[string][][]*watch // of the streams in awaits, by partition and route
 	spoolID    string                // of routes that deliver exactly once: positions in Kafka are this spool's

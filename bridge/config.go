@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/forebay-gateway/forebay/bridge/downlink"
 	"github.com/forebay-gateway/forebay/bridge/embedded"
 	"github.com/forebay-gateway/forebay/bridge/kafka"
 	"github.com/forebay-gateway/forebay/bridge/mapping"
@@ -24,7 +25,10 @@ type Config struct {
 	// Which records go where.
 	Routes []RouteConfig `yaml:"routes"`
 
-	// Stream of the spool that takes records which Kafka will never accept. It is made with one partition unless spool.streams
+	// Which Kafka records become publishes. docs/DOWNLINK.md.
+	Downlinks []downlink.Config `yaml:"downlinks"`
+
+	// Stream of the spool that takes records which Kafka will never accept, and those of downlinks of which no publish can be made. It is made with one partition unless spool.streams
 	// lists it, then without filters; what is in it stays until it is redriven or purged (forebay deadletter), and retention
 	// begins then. A route may read it, to copy dead letters to a Kafka topic. With none such a record holds its lane, and
 	// health says so.
@@ -106,6 +110,9 @@ type RouteConfig struct {
 	// Most records a second that the route sends; 0 is no limit.
 	RecordsPerSecond int `yaml:"records_per_second"`
 
+	// Also send what came by a downlink. Without it such records are left out, so that nothing goes round in circles.
+	Downlinks bool `yaml:"downlinks"`
+
 	// Make topics that do not exist. Without it their records wait in the spool, and health says how to make them.
 	CreateTopics *kafka.Create `yaml:"create_topics"`
 
@@ -143,9 +150,9 @@ func DefaultConfig() Config {
 	return Config{Embedded: embedded.DefaultConfig(), DeadLetterStream: DefaultDeadLetterStream}
 }
 
-// deadLetters is the dead-letter stream, empty when there is none, as without routes.
+// deadLetters is the dead-letter stream, empty when there is none, as without routes and downlinks.
 func (c Config) deadLetters() string {
-	if c.DeadLetterStream == NoDeadLetters || len(c.Routes) == 0 {
+	if c.DeadLetterStream == NoDeadLetters || len(c.Routes) == 0 && len(c.Downlinks) == 0 {
 		return ""
 	}
 	return c.DeadLetterStream
@@ -234,6 +241,7 @@ func (c Config) Validate() error {
 		r = r.WithDefaults(c.onlyUpstream())
 		r.validate(names, c.deadLetters(), func(format string, args ...any) { fault(key+format, args...) })
 	}
+	errs = append(errs, c.validateDownlinks(seen, names)...)
 	switch d := c.deadLetters(); {
 	case d == spool.DefaultStream:
 		fault("dead_letter_stream: %q takes records of devices; want another one, or none", d)

@@ -49,6 +49,8 @@ type deadMeta struct {
 	Error          string       `json:"error"`
 	Hint           string       `json:"hint,omitempty"`
 	Attempts       int          `json:"attempts"`
+
+	Downlink *deadIncoming `json:"downlink,omitempty"` // of a record that a downlink could not publish; Route is the downlink then
 }
 
 // deadRecord makes the dead letter of rec.

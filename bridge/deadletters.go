@@ -27,12 +27,12 @@ type DeadLetters struct {
 }
 
 // ErrNoDeadLetters means that the gateway keeps no dead letters.
-var ErrNoDeadLetters = errors.New("there is no dead-letter stream: bridge.dead_letter_stream is none, or there are no routes")
+var ErrNoDeadLetters = errors.New("there is no dead-letter stream: bridge.dead_letter_stream is none, or there are no routes and downlinks")
 
 // ErrUnknownDeadLetter means that there is no such dead letter, or that it has been dealt with.
 var ErrUnknownDeadLetter = errors.New("no such dead letter")
 
-// DeadLetter is one record that Kafka would not take.
+// DeadLetter is one record that Kafka would not take, or of which a downlink could make no publish.
 type DeadLetter struct {
 	ID             string    `json:"id"` // partition:offset in the dead-letter stream
 	At             time.Time `json:"at"` // when it became one
@@ -51,6 +51,8 @@ type DeadLetter struct {
 	Partition      uint16    `json:"partition"` // in it
 	Offset         uint64    `json:"offset"`
 	Bytes          int       `json:"bytes"` // of the payload
+
+	Downlink *deadIncoming `json:"downlink,omitempty"` // what else the Kafka record had, when Route is a downlink
 
 	Record *spool.DumpLine `json:"record,omitempty"` // the record as it was; only when one is shown
 
@@ -375,7 +377,7 @@ func letterOf(dead *spool.Record) (DeadLetter, error) {
 		ID: place.String(), At: meta.At, Route: meta.Route, Upstream: meta.Upstream, Reason: meta.Reason, Error: meta.Error, Hint: meta.Hint,
 		Attempts: meta.Attempts, KafkaTopic: meta.KafkaTopic, KafkaPartition: meta.KafkaPartition, Topic: rec.Topic, ClientID: rec.ClientID,
 		ReceivedAt: time.Unix(0, rec.ReceivedAt).UTC(), Stream: meta.Stream, Partition: meta.Partition, Offset: uint64(meta.Offset),
-		Bytes: len(rec.Payload), place: place, rec: rec,
+		Bytes: len(rec.Payload), Downlink: meta.Downlink, place: place, rec: rec,
 	}, nil
 }
 

@@ -12,6 +12,12 @@ import (
 // decideLocked is what becomes of rec and where it goes. There is no outlet when it goes nowhere: the filters do not match, and
 // the decision has no reason, or the mapping says so.
 func (f *feeder) decideLocked(s *mapping.Scratch, rec *spool.Record, again bool) (o *outlet, d mapping.Decision) {
+	if f.r.wasDown(rec) {
+		if !again {
+			f.r.mapper.LeaveOut(mapping.CameDown)
+		}
+		return nil, mapping.Decision{Action: mapping.Leave, Reason: mapping.CameDown, Partition: -1}
+	}
 	if f.r.mapper.Plain() {
 		if o = f.plainLocked(s, rec); o != nil {
 			d = f.r.mapper.Decide(s, rec, again)

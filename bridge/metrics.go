@@ -77,7 +77,7 @@ var (
 	descRetried   = desc("retried_records_total", "Records sent again after their flight came back without an acknowledgement.", "route")
 	descErrors    = desc("errors_total", "Flights that came back with an error, by class: retry, shrink, poison, fault, dead.", "route", "class")
 	descSkipped   = desc("skipped_records_total", "Records that no filter of the route takes.", "route")
-	descLeftOut   = desc("filtered_records_total", "Records that the mapping did not send, by reason: condition, sample, empty_payload, or a fault whose policy is skip.", "route", "reason")
+	descLeftOut   = desc("filtered_records_total", "Records that the mapping did not send, by reason: condition, sample, empty_payload, downlink (it came by one), or a fault whose policy is skip.", "route", "reason")
 	descFaults    = desc("mapping_faults_total", "Faults of records that the mapping met, by reason, whatever the policy made of the record.", "route", "reason")
 	descOverflow  = desc("topic_overflow", "1 when the topic's fields have asked for more Kafka topics than max_topics.", "route")
 	descExpired   = desc("expired_records_total", "Records left out because their time was over before they were sent.", "route")

@@ -97,10 +97,19 @@ func (d *DeadLetters) redrive(w DeadLetterWork, letters []DeadLetter) DeadLetter
 		w.Failed = append(w.Failed, f)
 	}
 	sent := 0
+	var taken []DeadLetter
 	unusable := make(map[string]error) // Kafka topics: waiting for one is enough
 	at := d.b.now().UTC().AppendFormat(nil, time.RFC3339Nano)
 	for i := range letters {
 		l := &letters[i]
+		if l.Downlink != nil {
+			if err := d.publish(l); err != nil {
+				fail(l, "downlink", err)
+			} else {
+				taken = append(taken, *l)
+			}
+			continue
+		}
 		r, topic, way, err := d.destination(l, unusable)
 		if err != nil {
 			fail(l, "route", err)
@@ -116,7 +125,6 @@ func (d *DeadLetters) redrive(w DeadLetterWork, letters []DeadLetter) DeadLetter
 			Done: func(_ *kafka.Flight, res kafka.Result) { outcomes <- outcome{i, res} },
 		})
 	}
-	var taken []DeadLetter
 	for range sent {
 		o := <-outcomes
 		l := &letters[o.i]
@@ -141,6 +149,20 @@ func (d *DeadLetters) redrive(w DeadLetterWork, letters []DeadLetter) DeadLetter
 	w.Done = len(taken)
 	d.b.log.Info("dead letters redriven", "records", w.Done, "failed", len(w.Failed))
 	return w
+}
+
+// publish sends a dead letter through its downlink again, as that is now.
+func (d *DeadLetters) publish(l *DeadLetter) error {
+	down := d.b.down.Load()
+	switch {
+	case down == nil:
+		return errors.New("no downlink runs")
+	case l.Downlink.Cut || l.Downlink.LeftOut > 0:
+		return fmt.Errorf("it is not kept as a whole: write offset %d of topic %s partition %d to its topic again", l.Downlink.Offset, l.KafkaTopic, l.KafkaPartition)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), redriveTopic)
+	defer cancel()
+	return down.Redrive(ctx, l.Route, l.Downlink.incoming(l.KafkaTopic, l.KafkaPartition, l.rec.Payload))
 }
 
 // way is where a dead letter goes when it is sent again.

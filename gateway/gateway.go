@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/forebay-gateway/forebay/bridge"
+	"github.com/forebay-gateway/forebay/bridge/downlink"
 	"github.com/forebay-gateway/forebay/bridge/replay"
 	"github.com/forebay-gateway/forebay/gateway/admin"
 	"github.com/forebay-gateway/forebay/gateway/config"
@@ -56,6 +57,7 @@ type Gateway struct {
 	mqtt   *mqtt.Server
 	tier   *tiering.Tier // nil too when nothing is stored elsewhere
 	replay *replay.Engine
+	down   *downlink.Engine
 
 	backups backup.Job
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/forebay-gateway/forebay/bridge"
+	"github.com/forebay-gateway/forebay/bridge/downlink"
 	"github.com/forebay-gateway/forebay/gateway/config"
 	"github.com/forebay-gateway/forebay/gateway/unit"
 	"github.com/forebay-gateway/forebay/spool/vfs"
@@ -59,6 +60,7 @@ func small(t *testing.T) config.Config {
 	c.Spool.Journal.FileSize, c.Spool.Segment.MaxSize = unit.MiB, 4*unit.MiB
 	c.Bridge.Embedded.Enabled, c.Bridge.Embedded.Address = true, "127.0.0.1:0"
 	c.Bridge.Routes = []bridge.RouteConfig{{Name: "all", Topic: "telemetry"}}
+	c.Bridge.Downlinks = []downlink.Config{{Name: "down", Pattern: "commands.*", Topic: "${key}"}}
 	return c
 }
 

@@ -20,16 +20,18 @@ import (
 //	bridge  routes deliver what the last run left behind; it brings the embedded upstream along when that is enabled
 //	mqtt    last in of what devices need, because nobody may publish before everything behind is there; first out, for the same reason
 //	replay  after all that it reads and publishes to; what it does can wait for the next start
+//	downlink publishes to mqtt what it reads through the bridge's upstreams; first out
 //
 // The numbers of stopShare say until which part of gateway.stop_timeout each stop may take, counted from the signal. They are
 // moments and not lengths: what one part does not use is there for the next.
 var stopShare = map[string]float64{
-	"replay":  0.10, // pages that are on their way land; the next start goes on with the rest
-	"mqtt":    0.20, // listeners close, sessions are told 0x8B and what is on its way to them is written
-	"bridge":  0.70, // what is in flight is acknowledged by Kafka, or left for the next start
-	"tiering": 0.80, // an upload breaks off: the next start goes on with it
-	"spool":   0.95, // accepted records are synced, cursors are durable, the directory is given back
-	"admin":   1.00,
+	"downlink": 0.05, // nothing more is read from Kafka; what is read and not in the spool is read again
+	"replay":   0.10, // pages that are on their way land; the next start goes on with the rest
+	"mqtt":     0.20, // listeners close, sessions are told 0x8B and what is on its way to them is written
+	"bridge":   0.70, // what is in flight is acknowledged by Kafka, or left for the next start
+	"tiering":  0.80, // an upload breaks off: the next start goes on with it
+	"spool":    0.95, // accepted records are synced, cursors are durable, the directory is given back
+	"admin":    1.00,
 }
 
 // part is a part as the lifecycle sees it.

@@ -27,6 +27,7 @@ func (g *Gateway) parts(log *slog.Logger) []part {
 		g.bridgePart(component("bridge")),
 		g.mqttPart(component("mqtt"), component("audit")),
 		g.replayPart(component("replay")),
+		g.downlinkPart(),
 	)
 }
 
@@ -42,6 +43,7 @@ func (g *Gateway) adminPart(log *slog.Logger) part {
 			server = admin.New(g.cfg.Admin, admin.Options{
 				Logger: log, Gatherer: g.reg, Health: g.Health, Token: token, API: api.New(api.Options{
 					Token: token, Spool: g.inspector, Bridge: g.routes, Front: g.front, Tier: g.tiers, Backup: g, Replay: g.replays,
+					Downlinks: g.downlinks,
 					Audit: func(e audit.Event) {
 						if f := g.front(); f != nil {
 							f.Audit(e)

@@ -115,6 +115,9 @@ func (c *conn) greet(ctx context.Context, p *wire.Connect) (ack *wire.Connack, r
 	if len(p.ClientID) > maxClientID {
 		return nil, reasonClientIDInvalid, "client ID is too long"
 	}
+	if internalClient(p.ClientID) {
+		return nil, reasonClientIDInvalid, "client ID is the gateway's own"
+	}
 	last, err := c.enter(ctx, p)
 	if err != nil {
 		c.end0(fmt.Errorf("refused: %w", err)) // the client is not told as much

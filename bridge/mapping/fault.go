@@ -7,23 +7,30 @@ type Reason uint8
 
 // The reasons. The first three are what the operator asked for, the others are faults of a record.
 const (
-	None           Reason = iota
-	FilteredOut           // the route's condition does not hold
-	SampledOut            // sample did not choose it
-	NoPayload             // empty_payload: drop
-	MissingField          // a field that is needed
-	InvalidJSON           // a JSON field is needed, and the payload is none
-	JSONTooLarge          // or too large to be looked into
-	ConditionError        // a condition ended in an error
-	BadPartition          // the partition's template did not make a whole number
-	MissingHeader         // a header was left out; the record is sent
-	BadTimestamp          // the time of reception was used; the record is sent
+	None             Reason = iota
+	FilteredOut             // the route's condition does not hold
+	SampledOut              // sample did not choose it
+	NoPayload               // empty_payload: drop
+	MissingField            // a field that is needed
+	InvalidJSON             // a JSON field is needed, and the payload is none
+	JSONTooLarge            // or too large to be looked into
+	ConditionError          // a condition ended in an error
+	BadPartition            // the partition's template did not make a whole number
+	MissingHeader           // a header was left out; the record is sent
+	BadTimestamp            // the time of reception was used; the record is sent
+	BadTopic                // of a downlink: the MQTT topic would be illegal, or another than the template means
+	BadQoS                  // likewise: not 0, 1 or 2
+	BadRetain               // neither true nor false
+	BadExpiry               // neither seconds nor a duration
+	BadResponseTopic        // as BadTopic
+	TooLarge                // value or properties
+	CameDown                // of a route: the record came by a downlink
 	numberOfReasons
 )
 
 var reasons = [numberOfReasons]string{
 	"", "condition", "sample", "empty_payload", "missing_field", "invalid_json", "json_too_large", "condition_error", "bad_partition",
-	"missing_header", "bad_timestamp",
+	"missing_header", "bad_timestamp", "bad_topic", "bad_qos", "bad_retain", "bad_expiry", "bad_response_topic", "too_large", "downlink",
 }
 
 // String is the reason as metrics and dead letters have it.
@@ -31,8 +38,11 @@ func (r Reason) String() string { return reasons[r] }
 
 // LeftOut and Faults are the reasons that the counts have.
 var (
-	LeftOut = []Reason{FilteredOut, SampledOut, NoPayload, MissingField, InvalidJSON, JSONTooLarge, ConditionError, BadPartition}
+	LeftOut = []Reason{FilteredOut, SampledOut, NoPayload, CameDown, MissingField, InvalidJSON, JSONTooLarge, ConditionError, BadPartition}
 	Faults  = []Reason{MissingField, InvalidJSON, JSONTooLarge, ConditionError, BadPartition, MissingHeader, BadTimestamp}
+
+	// DownFaults are why a Kafka record cannot be published.
+	DownFaults = []Reason{MissingField, InvalidJSON, JSONTooLarge, BadTopic, BadQoS, BadRetain, BadExpiry, BadResponseTopic, TooLarge}
 )
 
 // Fault is what is wrong with a record.

@@ -41,6 +41,17 @@ const (
 	fromID
 	fromGateway
 	fromStream
+
+	// Of a Kafka record that a downlink brings.
+	downTopic
+	downLevel
+	downPartition
+	downOffset
+	downTimestamp
+	downKey
+	downHeader
+	downValue
+	downGateway
 )
 
 // plainFields are those without anything behind their name.
@@ -64,16 +75,8 @@ func parseField(s string) (field, int, error) {
 	rest := s[end:]
 	switch {
 	case name == "topic" && strings.HasPrefix(rest, "["):
-		inside, n, ok := strings.Cut(rest[1:], "]")
-		if !ok {
-			return field{}, 0, errors.New("topic[ has no closing bracket")
-		}
-		_ = n
-		level, err := strconv.ParseUint(inside, 10, 8)
-		if err != nil {
-			return field{}, 0, fmt.Errorf("%q in topic[%s] is not a level, want 0 to 255", inside, inside)
-		}
-		return field{source: fromLevel, level: int(level)}, end + len(inside) + 2, nil
+		level, n, err := parseLevel(rest)
+		return field{source: fromLevel, level: level}, end + n, err
 	case name == "user" && (strings.HasPrefix(rest, ".") || strings.HasPrefix(rest, "[")):
 		steps, n, err := parsePath(rest)
 		if err != nil {
@@ -92,6 +95,19 @@ func parseField(s string) (field, int, error) {
 		return field{source: src}, end, nil
 	}
 	return field{}, 0, fmt.Errorf("unknown field %q; want one of %s", name+strings.TrimRight(rest[:min(len(rest), 16)], "}"), fieldNames)
+}
+
+// parseLevel reads [N].
+func parseLevel(s string) (level, n int, err error) {
+	inside, _, ok := strings.Cut(s[1:], "]")
+	if !ok {
+		return 0, 0, errors.New("topic[ has no closing bracket")
+	}
+	l, err := strconv.ParseUint(inside, 10, 8)
+	if err != nil {
+		return 0, 0, fmt.Errorf("%q in topic[%s] is not a level, want 0 to 255", inside, inside)
+	}
+	return int(l), len(inside) + 2, nil
 }
 
 // parsePath reads .name, ["name"] and [N] for as long as there are any.

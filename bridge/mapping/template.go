@@ -33,12 +33,23 @@ const (
 	asText encoding = iota
 	asJSON
 	asBase64
+	asPath // text that may be several levels of an MQTT topic; of downlinks only
 )
+
+// dialect is the fields that a template may have.
+type dialect struct {
+	field func(s string) (field, int, error)
+	path  bool // :path is known
+}
+
+var upward = dialect{field: parseField}
 
 const maxTemplate = 16 << 10 // bytes of a template
 
 // parseTemplate reads a template. Positions in errors count bytes from 1.
-func parseTemplate(s string) (*template, error) {
+func parseTemplate(s string) (*template, error) { return upward.parse(s) }
+
+func (d dialect) parse(s string) (*template, error) {
 	if len(s) > maxTemplate {
 		return nil, fmt.Errorf("%d bytes, at most %d", len(s), maxTemplate)
 	}
@@ -56,7 +67,7 @@ func parseTemplate(s string) (*template, error) {
 			literal.WriteString("${")
 			at += 3
 		case strings.HasPrefix(s[at:], "${"):
-			p, n, err := parsePart(s[at+2:])
+			p, n, err := d.parsePart(s[at+2:])
 			if err != nil {
 				return nil, fmt.Errorf("position %d: %w", at+1, err)
 			}
@@ -74,8 +85,8 @@ func parseTemplate(s string) (*template, error) {
 }
 
 // parsePart reads what stands behind ${, up to the closing brace, and returns how many bytes that is.
-func parsePart(s string) (p part, n int, err error) {
-	f, n, err := parseField(s)
+func (d dialect) parsePart(s string) (p part, n int, err error) {
+	f, n, err := d.field(s)
 	if err != nil {
 		return p, 0, err
 	}
@@ -88,6 +99,11 @@ func parsePart(s string) (p part, n int, err error) {
 		case strings.HasPrefix(rest, "base64"):
 			p.encoding = asBase64
 			n += len(":base64")
+		case d.path && strings.HasPrefix(rest, "path"):
+			p.encoding = asPath
+			n += len(":path")
+		case d.path:
+			return p, 0, fmt.Errorf("behind the colon: want path, json or base64")
 		default:
 			return p, 0, fmt.Errorf("behind the colon: want json or base64")
 		}
@@ -175,6 +191,10 @@ func (f *field) String() string {
 		return fmt.Sprintf("topic[%d]", f.level)
 	case fromUser:
 		return fmt.Sprintf("user[%q]", f.name)
+	case downLevel:
+		return fmt.Sprintf("topic[%d]", f.level)
+	case downHeader:
+		return fmt.Sprintf("header[%q]", f.name)
 	case fromJSON:
 		var b strings.Builder
 		b.WriteString("json")
@@ -190,9 +210,11 @@ func (f *field) String() string {
 		}
 		return b.String()
 	}
-	for name, source := range plainFields {
-		if source == f.source {
-			return name
+	for _, fields := range []map[string]source{plainFields, downFields} {
+		for name, source := range fields {
+			if source == f.source {
+				return name
+			}
 		}
 	}
 	return "?"

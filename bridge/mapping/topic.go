@@ -87,7 +87,7 @@ func parseTopic(s string) (*topicTemplate, error) {
 
 // length is how many bytes the part has in the text that begins with it.
 func (p *part) length(s string) int {
-	_, n, err := parsePart(s[2:])
+	_, n, err := upward.parsePart(s[2:])
 	if err != nil {
 		panic("BUG: mapping: a part that was read is not: " + err.Error())
 	}

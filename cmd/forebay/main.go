@@ -98,7 +98,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(wrongFlag)
 	root.SuggestionsMinimumDistance = 2
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newServe(), newDemo(), newConfig(), newSpool(), newTier(), newDeadLetter(), newReplay(), newRoute(), newPasswd(), newACL(), newBan(), newReload(), newVersion())
+	root.AddCommand(newServe(), newDemo(), newConfig(), newSpool(), newTier(), newDeadLetter(), newReplay(), newRoute(), newDownlink(), newPasswd(), newACL(), newBan(), newReload(), newVersion())
 	return root
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/forebay-gateway/forebay/bridge"
+	"github.com/forebay-gateway/forebay/bridge/downlink"
 	"github.com/forebay-gateway/forebay/bridge/replay"
 	"github.com/forebay-gateway/forebay/gateway/admin"
 	"github.com/forebay-gateway/forebay/mqtt"
@@ -31,6 +32,8 @@ type Options struct {
 	Tier   func() *tiering.Tier   // likewise
 	Backup Backup
 	Replay func() *replay.Engine // nil while there is none
+
+	Downlinks func() *downlink.Engine // nil while there is none
 }
 
 const (
@@ -70,6 +73,7 @@ func New(o Options) http.Handler {
 	mux.HandleFunc("GET /api/v1/spool/records", s.records)
 	s.deadLetters(mux)
 	s.routes(mux)
+	s.downlinks(mux)
 	s.bans(mux)
 	s.reload(mux)
 	s.tiering(mux)
@@ -201,7 +205,7 @@ func statusOf(err error) int {
 		return http.StatusBadRequest
 	case errors.Is(err, spool.ErrUnknownStream), errors.Is(err, spool.ErrUnknownSegment),
 		errors.Is(err, bridge.ErrNoDeadLetters), errors.Is(err, bridge.ErrUnknownDeadLetter), errors.Is(err, bridge.ErrUnknownRoute), errors.Is(err, ErrNoTiering),
-		errors.Is(err, bridge.ErrUnknownUpstream), errors.Is(err, replay.ErrUnknown):
+		errors.Is(err, bridge.ErrUnknownUpstream), errors.Is(err, replay.ErrUnknown), errors.Is(err, downlink.ErrUnknown):
 		return http.StatusNotFound
 	case errors.Is(err, backup.ErrRunning), errors.Is(err, bridge.ErrBusy), errors.Is(err, bridge.ErrConfigured), errors.Is(err, bridge.ErrCannotMove),
 		errors.Is(err, replay.ErrBusy), errors.Is(err, replay.ErrState):

@@ -264,7 +264,7 @@ func (c Config) validatePaths() error {
 // keepsDeadLetters reports whether there is a dead-letter stream.
 func (c Config) keepsDeadLetters() bool {
 	name := c.Bridge.DeadLetterStream
-	return len(c.Bridge.Routes) > 0 && name != "" && name != bridge.NoDeadLetters
+	return len(c.Bridge.Routes)+len(c.Bridge.Downlinks) > 0 && name != "" && name != bridge.NoDeadLetters
 }
 
 // Resolved is c with everything filled in that follows from something else: the directories below gateway.data_dir, and the

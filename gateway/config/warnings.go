@@ -30,7 +30,7 @@ func (c Config) Warnings() []string {
 	if state := c.MQTT.MaxRetainedSize + c.MQTT.MaxSessionsSize; state > c.Spool.MaxSize/2 {
 		warn("spool.max_size: retained messages and sessions (mqtt.max_retained_size and max_sessions_size, together %v) may take more than half of %v, and retention removes none of them", state, c.Spool.MaxSize)
 	}
-	if len(c.Bridge.Routes) == 0 {
+	if len(c.Bridge.Routes) == 0 && len(c.Bridge.Downlinks) == 0 {
 		warn("bridge.routes: is empty: nothing goes to Kafka")
 	}
 	for i, u := range c.Bridge.Upstreams {

@@ -39,6 +39,10 @@ var examples = map[string]string{
 	"bridge.routes[].choose[].topic":           "alarms",
 	"bridge.routes[].create_topics.partitions": "12",
 
+	"bridge.downlinks[].name":   "commands",
+	"bridge.downlinks[].topics": "[commands]",
+	"bridge.downlinks[].topic":  "commands/${key}",
+
 	"tiering.url":            "s3://telemetry/substation-7?region=eu-central-1",
 	"tiering.streams[].name": "default",
 }

@@ -1,0 +1,283 @@
+package downlink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/forebay-gateway/forebay/bridge/kafka"
+	"github.com/forebay-gateway/forebay/spool"
+)
+
+// Front is where publishes enter MQTT.
+type Front interface {
+	// Publish appends a publish of the gateway itself, e.Record, with e.Changes in the same group of the log. It blocks as an append to
+	// the log does, keeps the order of its calls, and tells e.Done when it is accepted. An error that wraps ErrRefused means that this
+	// record can never be published; spool.ErrFull that there is no room now.
+	Publish(ctx context.Context, e spool.Entry) error
+}
+
+// Log is what an Engine needs of the spool.
+type Log interface {
+	Append(ctx context.Context, e spool.Entry) error
+	Load(space string, fn func(key string, value []byte) error) error
+}
+
+// The errors of an Engine.
+var (
+	ErrRefused = errors.New("cannot be published")     // see Front
+	ErrUnknown = errors.New("no such downlink")        // Info, Pause and Resume
+	ErrClosed  = errors.New("the downlinks are ended") // Run
+)
+
+// Letter is a record of which no publish can be made.
+type Letter struct {
+	Downlink, Upstream string
+	Record             *kafka.Incoming
+	Reason, Hint       string
+	Err                error
+	Cut                bool // without its value, which is too large for the spool
+}
+
+// Options are what the program wires. Logger, Registerer and Now may be nil.
+type Options struct {
+	Log         Log
+	Front       Front
+	Upstream    func(name string) *kafka.Client
+	GatewayID   string
+	DeadLetters string                                // stream; empty when there is none
+	Bury        func(l Letter) (*spool.Record, error) // makes the record for it
+	Logger      *slog.Logger
+	Registerer  prometheus.Registerer
+	Now         func() time.Time
+}
+
+// Engine runs downlinks.
+type Engine struct {
+	o Options
+
+	mu      sync.Mutex
+	links   []*downlink // in the order of the configuration
+	ctx     context.Context
+	running sync.WaitGroup
+	closed  chan struct{} // closed by Close
+	closing bool
+}
+
+// New makes an engine for entries that are valid and have their defaults. Nothing is read before Run.
+func New(cfgs []Config, o Options) (*Engine, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Registerer == nil {
+		o.Registerer = prometheus.NewRegistry()
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	e := &Engine{o: o, closed: make(chan struct{})}
+	links, err := e.open(cfgs)
+	if err != nil {
+		return nil, fmt.Errorf("downlink: %w", err)
+	}
+	e.links = links
+	if err := o.Registerer.Register(collector{e}); err != nil {
+		return nil, fmt.Errorf("downlink: %w", err)
+	}
+	return e, nil
+}
+
+// open makes downlinks with the positions that the log has.
+func (e *Engine) open(cfgs []Config) (links []*downlink, err error) {
+	for _, cfg := range cfgs {
+		d, err := newDownlink(e, cfg)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", cfg.Name, err)
+		}
+		links = append(links, d)
+	}
+	return links, e.load(links)
+}
+
+// Run reads until ctx ends or the engine is closed.
+func (e *Engine) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	e.mu.Lock()
+	if e.closing || e.ctx != nil {
+		e.mu.Unlock()
+		return ErrClosed
+	}
+	e.ctx = ctx
+	for _, d := range e.links {
+		e.startLocked(d)
+	}
+	e.mu.Unlock()
+	select {
+	case <-ctx.Done():
+	case <-e.closed:
+	}
+	cancel()
+	e.running.Wait()
+	return nil
+}
+
+func (e *Engine) startLocked(d *downlink) {
+	ctx, cancel := context.WithCancel(e.ctx)
+	d.stop, d.ended = cancel, make(chan struct{})
+	e.running.Go(func() {
+		defer close(d.ended)
+		d.run(ctx)
+	})
+}
+
+// Close ends the reading. What is read and not in the log is read again by the next run. It may be called twice, and before Run.
+func (e *Engine) Close(ctx context.Context) error {
+	e.mu.Lock()
+	again := e.closing
+	e.closing = true
+	if !again {
+		close(e.closed)
+	}
+	e.mu.Unlock()
+	done := make(chan struct{})
+	go func() { e.running.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		return fmt.Errorf("downlink: close: %w", ctx.Err())
+	}
+	if !again {
+		e.o.Registerer.Unregister(collector{e})
+	}
+	return nil
+}
+
+// Apply makes the engine's downlinks those of cfgs, which are valid and have their defaults: what is new begins, what is gone ends, what has
+// changed begins anew at its position, and the others go on undisturbed.
+func (e *Engine) Apply(ctx context.Context, cfgs []Config) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closing || e.ctx == nil {
+		return ErrClosed
+	}
+	var fresh []Config
+	for _, cfg := range cfgs {
+		if d := e.linkLocked(cfg.Name); d == nil || !same(d.cfg, cfg) {
+			fresh = append(fresh, cfg)
+		}
+	}
+	for _, cfg := range fresh { // before anything is ended
+		if _, err := newDownlink(e, cfg); err != nil {
+			return fmt.Errorf("downlink: %s: %w", cfg.Name, err)
+		}
+	}
+	var kept []*downlink
+	for _, d := range e.links {
+		stays := slices.ContainsFunc(cfgs, func(c Config) bool { return c.Name == d.cfg.Name && same(d.cfg, c) })
+		if stays {
+			kept = append(kept, d)
+			continue
+		}
+		d.stop()
+		<-d.ended
+		d.log.Info("downlink ended")
+	}
+	e.links = kept
+	links, err := e.open(fresh)
+	if err != nil {
+		return fmt.Errorf("downlink: %w", err)
+	}
+	for _, d := range links {
+		e.startLocked(d)
+	}
+	all := slices.Concat(kept, links)
+	slices.SortStableFunc(all, func(a, b *downlink) int { return order(cfgs, a.cfg.Name) - order(cfgs, b.cfg.Name) })
+	e.links = all
+	return nil
+}
+
+// Redrive publishes a record through a downlink, as one that has no position, and returns when it is durable.
+func (e *Engine) Redrive(ctx context.Context, name string, rec *kafka.Incoming) error {
+	d, err := e.link(name)
+	if err != nil {
+		return err
+	}
+	now := e.o.Now()
+	pub, err := d.mapper.Publish(d.mapper.NewScratch(), rec, now)
+	switch {
+	case err != nil:
+		return err
+	case pub.Expired:
+		return errors.New("its time is over")
+	}
+	pub.Record.ClientID, pub.Record.ReceivedAt = ClientPrefix+name+"/"+kafka.Partition{Topic: rec.Topic, N: rec.Partition}.String(), now.UnixNano()
+	done := make(durable, 1)
+	if err := e.o.Front.Publish(ctx, spool.Entry{Record: pub.Record, Done: done}); err != nil {
+		return err
+	}
+	return done.wait(ctx)
+}
+
+func order(cfgs []Config, name string) int {
+	return slices.IndexFunc(cfgs, func(c Config) bool { return c.Name == name })
+}
+
+func (e *Engine) linkLocked(name string) *downlink {
+	for _, d := range e.links {
+		if d.cfg.Name == name {
+			return d
+		}
+	}
+	return nil
+}
+
+func (e *Engine) link(name string) (*downlink, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if d := e.linkLocked(name); d != nil {
+		return d, nil
+	}
+	return nil, fmt.Errorf("%q: %w", name, ErrUnknown)
+}
+
+func (e *Engine) all() []*downlink {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.links)
+}
+
+// durable receives what became of an entry. It has room for it.
+type durable chan error
+
+// Durable implements spool.Completion.
+func (d durable) Durable(rec *spool.Record, err error) {
+	if err == nil && rec != nil && rec.Offset == spool.NoOffset {
+		err = spool.ErrFull // when_full: drop_new
+	}
+	d <- err
+}
+
+func (d durable) wait(ctx context.Context) error {
+	select {
+	case err := <-d:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// commit appends changes and returns when they are durable.
+func (e *Engine) commit(ctx context.Context, changes ...spool.Change) error {
+	done := make(durable, 1)
+	if err := e.o.Log.Append(ctx, spool.Entry{Changes: changes, Done: done}); err != nil {
+		return err
+	}
+	return done.wait(ctx)
+}
