@@ -529,8 +529,16 @@ func (t *transactor) read(ctx context.Context) error {
 	if err := t.producer.BeginTransaction(); err != nil {
 		return err
 	}
-	if err := t.producer.ProduceSync(ctx, t.record("", []byte(mark))).FirstErr(); err != nil {
-		return err
+	// The producer does not give up a record of which nobody knows whether the broker has it, whatever its context: closing it does.
+	written := make(chan error, 1)
+	t.producer.Produce(ctx, t.record("", []byte(mark)), func(_ *kgo.Record, err error) { written <- err })
+	select {
+	case err := <-written:
+		if err != nil {
+			return err
+		}
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 	if err := t.producer.EndTransaction(ctx, kgo.TryCommit); err != nil {
 		return err
