@@ -57,6 +57,7 @@ type feeder struct {
 	lanes     []*lane
 	touched   []*lane  // have got messages since they were kicked
 	dropped   []string // entries of lanes that are no more
+	rewind    *rewind  // nil when the tail is not below the cursor
 	detached  int
 	flying    int
 	savedTo   int       // lane to begin the next save with
@@ -235,6 +236,7 @@ func (f *feeder) commitLocked() {
 		}
 		keep = min(keep, at)
 	}
+	f.endRewindLocked(low)
 	if low > f.committed {
 		f.committed = low
 		f.progress = time.Now()

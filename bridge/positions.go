@@ -29,6 +29,7 @@ import (
 //
 // The spread says over which partitions the lane's position was counted: a topic that got more since then keeps the old
 // number until its lanes are level with the tail. Version 2 had no upstream, version 1 only detached lanes: 1 <next> <spread>.
+// See also rewind.
 const positionsVersion = "3"
 
 // hint is what an earlier run has left of an attached lane.
@@ -82,6 +83,7 @@ func (f *feeder) collect() (changes []spool.Change, saved []savedLane) {
 		return nil, nil
 	}
 	in, mapping := space(f.r.cfg.Name), f.r.mapping()
+	changes = f.rewindChange(in)
 	n := min(len(f.dropped), dropAtOnce)
 	for _, key := range f.dropped[:n] {
 		changes = append(changes, spool.Change{Space: in, Key: key})
@@ -125,6 +127,9 @@ func (f *feeder) collect() (changes []spool.Change, saved []savedLane) {
 func (f *feeder) stored(saved []savedLane) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.rewind != nil {
+		f.rewind.saved = true
+	}
 	for _, s := range saved {
 		if s.attached {
 			s.l.savedNext = s.next
@@ -249,6 +254,19 @@ func (b *Bridge) loadPositions(r *route, feeders []*feeder) error {
 		}
 		fields := strings.Fields(string(value))
 		switch {
+		case rest == rewindName:
+			partition, err := strconv.Atoi(head)
+			if err != nil {
+				return damaged(err)
+			}
+			from, until, err := parseRewind(value)
+			if err != nil {
+				return damaged(err)
+			}
+			if partition >= 0 && partition < len(feeders) {
+				feeders[partition].rewound(from, until)
+			}
+			return nil
 		case i < 0 || len(fields) == 0:
 			return damaged(errFields)
 		case fields[0] == "1" && len(fields) == 3:
@@ -300,7 +318,7 @@ func (f *feeder) remap(key string, detached bool, at spool.Offset) {
 	f.dropped = append(f.dropped, key)
 	if detached && at < f.pos {
 		f.log.Warn("topic, key or filters of the route have changed; records from here on may come twice", "from", at, "before", f.pos)
-		f.pos = at
+		f.rewindLocked(at, rewind{from: at, until: f.committed})
 	}
 }
 

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -230,4 +231,57 @@ func TestChangedKeyLosesNothing(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The lanes of the old key are gone with the first save of the new one. A restart before the tail has been where they were must still
+// go there.
+func TestChangedKeyLosesNothingThroughAnotherRestart(t *testing.T) {
+	for _, again := range []string{"topic", "client_id"} { // what the key is at the end
+		t.Run(again, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, newMemLog(map[string]int{"default": 1}), kfake.SeedTopics(3, "telemetry"))
+				defer r.end()
+				r.start(oneRoute(RouteConfig{Topic: "telemetry"}))
+				if err := r.b.Pause(t.Context(), "all", "telemetry/1"); err != nil {
+					t.Fatal(err)
+				}
+				r.publish(func(c int) string { return fmt.Sprint("x", c) }, 12, 100)
+				time.Sleep(time.Minute)
+				if err := errors.Join(r.b.Pause(t.Context(), "all", ""), r.b.Resume(t.Context(), "all", "telemetry/1")); err != nil {
+					t.Fatal(err)
+				}
+				for range 3 {
+					r.stop()
+					r.start(oneRoute(RouteConfig{Topic: "telemetry", Key: "topic"}))
+					time.Sleep(time.Minute) // positions are stored
+				}
+				r.stop()
+				r.start(oneRoute(RouteConfig{Topic: "telemetry", Key: again}))
+				if err := r.b.Resume(t.Context(), "all", ""); err != nil {
+					t.Fatal(err)
+				}
+				r.drained(time.Minute)
+				got := make(map[string]bool)
+				for _, rec := range r.consume("telemetry") {
+					got[headers(rec)["mqtt.client_id"]+string(rec.Value)] = true
+				}
+				want := 0
+				for _, n := range r.next {
+					want += n
+				}
+				if len(got) != want {
+					t.Errorf("%d of %d records", len(got), want)
+				}
+				time.Sleep(time.Minute)
+				if err := r.log.Load(space("all"), func(key string, value []byte) error {
+					if strings.HasSuffix(key, "/"+rewindName) {
+						t.Errorf("%s = %s stays", key, value)
+					}
+					return nil
+				}); err != nil {
+					t.Fatal(err)
+				}
+			})
+		})
+	}
 }
