@@ -91,7 +91,8 @@ func (b *Bridge) AwaitEarlier(stream string, to Awaiter) {
 }
 
 // Away says why what comes to a partition of a stream now cannot arrive in time, empty when that is not known: a route is paused, its
-// upstream has not answered for as long as an acknowledgement may wait, or what is before it has waited for so long.
+// upstream has not answered for as long as an acknowledgement may wait, or what is before it has waited for so long. Who is not let in for
+// that is something that the route owes all the same: it goes on with another upstream for it, if it has one.
 func (b *Bridge) Away(stream string, partition int) (reason string) {
 	if list := b.watched[stream]; partition < len(list) {
 		for _, on := range list[partition] {
@@ -110,6 +111,7 @@ func (w *watch) away() string {
 	}
 	if !f.up.Up() {
 		if down := f.up.Status().Down; !down.IsZero() && time.Since(down) > w.timeout {
+			f.r.failover.missed.Store(true)
 			return Unreachable
 		}
 	}

@@ -5,8 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forebay-gateway/forebay/bridge/downlink"
 	"github.com/forebay-gateway/forebay/bridge/embedded"
 	"github.com/forebay-gateway/forebay/bridge/kafka"
+	"github.com/forebay-gateway/forebay/bridge/mapping"
 	"github.com/forebay-gateway/forebay/gateway/unit"
 )
 
@@ -54,6 +56,15 @@ func TestConfigFaultsNameTheKey(t *testing.T) {
 	f("routes[0].delivery: \"once\" is neither", func(c *Config) { c.Routes[0].Delivery = "once" })
 	f("routes[0].after_crash: \"hope\" is neither", func(c *Config) { c.Routes[0].AfterCrash = "hope" })
 	f("routes[0].failover.to[0]: unknown upstream \"cloud\"; there are main", func(c *Config) { c.Routes[0].Failover.To = []string{"cloud"} })
+	f("downlinks[0].own_records: pass, and routes[0] sends what came by a downlink to topic telemetry", func(c *Config) { // after a failover
+		c.Upstreams = append(c.Upstreams, kafka.Config{Name: "cloud", Brokers: []string{"k9:9092"}})
+		c.Routes[0].Upstream, c.Routes[0].Failover.To, c.Routes[0].Downlinks = "main", []string{"cloud"}, true
+		c.Downlinks = []downlink.Config{{Name: "down", Upstream: "cloud", Topics: []string{"telemetry"}, Topic: "a", OwnRecords: downlink.OwnPass, OnPoison: downlink.Skip}}
+	})
+	f("downlinks[0].own_records: pass, and routes[0] sends what came by a downlink to topic alarms", func(c *Config) {
+		c.Routes[0].Choose, c.Routes[0].Downlinks = []mapping.Choice{{When: "qos == 2", Topic: "alarms"}}, true
+		c.Downlinks = []downlink.Config{{Name: "down", Pattern: "al.*", Topic: "a", OwnRecords: downlink.OwnPass, OnPoison: downlink.Skip}}
+	})
 	f("routes[0].failover.to[0]: \"main\" is in the list already", func(c *Config) { c.Routes[0].Failover.To = []string{"main"} })
 	f("routes[0].failover.to[0]: the embedded upstream goes away", func(c *Config) {
 		c.Embedded.Enabled, c.Routes[0].Upstream, c.Routes[0].Failover.To = true, "main", []string{"embedded"}

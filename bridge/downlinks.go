@@ -40,13 +40,29 @@ func (c Config) validateDownlinks(routes map[string]int, upstreams []string) (er
 		seen[d.Name] = i
 		for j, r := range c.Routes {
 			r = r.WithDefaults(c.onlyUpstream())
-			if r.Downlinks && r.Upstream == d.Upstream && d.OwnRecords == downlink.OwnPass && d.Takes(r.Topic) {
+			if !r.Downlinks || d.OwnRecords != downlink.OwnPass || r.Upstream != d.Upstream && !contains(r.Failover.To, d.Upstream) {
+				continue
+			}
+			if topic, ok := r.sendsTo(d.Takes); ok {
 				errs = append(errs, fmt.Errorf("%s.own_records: pass, and routes[%d] sends what came by a downlink to topic %s of the same upstream: its records would go round for ever",
-					key, j, r.Topic))
+					key, j, topic))
 			}
 		}
 	}
 	return errs
+}
+
+// sendsTo is the first fixed topic of the route that takes says yes to.
+func (c RouteConfig) sendsTo(takes func(topic string) bool) (topic string, ok bool) {
+	if takes(c.Topic) {
+		return c.Topic, true
+	}
+	for _, choice := range c.Choose {
+		if takes(choice.Topic) {
+			return choice.Topic, true
+		}
+	}
+	return "", false
 }
 
 // NewDownlinks makes the engine of the bridge's downlinks. The bridge has to be open until it is closed.

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/forebay-gateway/forebay/bridge/kafka"
@@ -45,6 +46,8 @@ type failover struct {
 	reason string
 
 	hindered map[string]string // the others that cannot be used, and why
+
+	missed atomic.Bool // somebody was told that the upstream is away, and may have kept what he has
 
 	moving bool // the next are those of who watches
 	judge  judge
@@ -315,6 +318,10 @@ func (j *judge) watch(r *route, active *upstream, now time.Time) {
 		}
 	}
 	owes, acked := r.owes(now)
+	if active.Up() {
+		r.failover.missed.Store(false)
+	}
+	owes = owes || r.failover.missed.Load()
 	others := r.counts.deadLettered.Load() + uint64(r.counts.limited.Load())
 	if acked > j.acked {
 		j.strikes = 0
@@ -383,6 +390,7 @@ func (j *judge) moved(r *route, from, to *upstream, now time.Time) {
 		j.backAt = time.Time{}
 	}
 	j.progress, j.acked = now, 0
+	r.failover.missed.Store(false)
 	clear(j.well)
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/forebay-gateway/forebay/bridge/kafka"
+	"github.com/forebay-gateway/forebay/bridge/replay"
 	"github.com/forebay-gateway/forebay/spool"
 )
 
@@ -154,7 +155,7 @@ func (l *lane) knows() bool {
 		l.check = checking
 		l.f.up.ReadBack(&kafka.Scan{
 			Topic: l.out.topic, Partition: l.partition, From: l.kafkaNext, Since: l.f.r.mapper.OldestTime(l.pending[0].Received()),
-			Header: headerID, Prefix: fmt.Sprintf("%s/%s/%d/", l.f.r.gatewayID, l.f.r.cfg.Stream, l.f.partition), Except: headerRedrive,
+			Header: headerID, Prefix: fmt.Sprintf("%s/%s/%d/", l.f.r.gatewayID, l.f.r.cfg.Stream, l.f.partition), Except: []string{headerRedrive, replay.Header},
 			Done: l.wasRead,
 		})
 	}

@@ -187,6 +187,8 @@ func (d *DeadLetters) destination(l *DeadLetter, unusable map[string]error) (_ *
 	switch {
 	case r.dead:
 		return nil, nil, w, fmt.Errorf("route %s reads the dead letters now", l.Route)
+	case r.wasDown(l.rec):
+		return nil, nil, w, fmt.Errorf("route %s leaves it out now: %v", l.Route, mapping.CameDown)
 	case r.isPaused():
 		return nil, nil, w, fmt.Errorf("route %s is paused", l.Route)
 	case !w.up.Up():

@@ -37,7 +37,7 @@ type replayLane struct {
 func (f *replayFlights) add(ctx context.Context, scratch *mapping.Scratch, rec *spool.Record) error {
 	s, r := f.s, f.s.r
 	rec = r.record(rec)
-	if !r.matches(rec.Topic) {
+	if r.wasDown(rec) || !r.matches(rec.Topic) {
 		f.t.LeftOut++
 		return nil
 	}

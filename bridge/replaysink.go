@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/forebay-gateway/forebay/bridge/downlink"
 	"github.com/forebay-gateway/forebay/bridge/kafka"
 	"github.com/forebay-gateway/forebay/bridge/mapping"
 	"github.com/forebay-gateway/forebay/bridge/replay"
@@ -47,7 +48,7 @@ func (r Replays) route(req replay.Request) (RouteConfig, error) {
 		var names []string
 		for _, rc := range b.cfg.Routes {
 			if rc = rc.WithDefaults(b.cfg.onlyUpstream()); rc.Name == req.Route {
-				rc.Stream = cmp.Or(req.Stream, rc.Stream)
+				rc.Stream, rc.Upstream = cmp.Or(req.Stream, rc.Stream), b.route(rc.Name).upstream().Name()
 				return rc, nil
 			}
 			names = append(names, rc.Name)
@@ -61,7 +62,7 @@ func (r Replays) route(req replay.Request) (RouteConfig, error) {
 		}
 		return RouteConfig{}, fmt.Errorf("replay: upstream %q: %w; there are: %s", req.Upstream, ErrUnknownUpstream, strings.Join(names, ", "))
 	}
-	rc := RouteConfig{Name: replayName, Stream: cmp.Or(req.Stream, spool.DefaultStream), Upstream: req.Upstream, Topic: cmp.Or(req.Topic, "${topic}")}
+	rc := RouteConfig{Name: replayName, Downlinks: strings.HasPrefix(req.ClientID, downlink.ClientPrefix), Stream: cmp.Or(req.Stream, spool.DefaultStream), Upstream: req.Upstream, Topic: cmp.Or(req.Topic, "${topic}")}
 	return rc.WithDefaults(req.Upstream), nil
 }
 
@@ -94,7 +95,7 @@ func (r Replays) Open(req replay.Request, job string) (replay.Sink, error) {
 	}
 	rt.dead = rc.Stream == b.cfg.deadLetters()
 	s := &replaySink{
-		r: rt, now: b.now, job: []byte(job), dry: req.DryRun, topics: make(map[string]*kafka.Topic), scratch: make(map[int]*mapping.Scratch),
+		live: b.route(req.Route), r: rt, now: b.now, job: []byte(job), dry: req.DryRun, topics: make(map[string]*kafka.Topic), scratch: make(map[int]*mapping.Scratch),
 		changed: make(chan struct{}),
 	}
 	if s.dry {
@@ -119,6 +120,7 @@ const maxReplayBuffer = 64 * unit.MiB // what a client may keep: pages bound it 
 
 // replaySink is the way of one replay to Kafka.
 type replaySink struct {
+	live   *route // that the replay goes through; nil when it goes to an upstream
 	r      *route
 	client *kafka.Client // nil for a dry run
 	now    func() time.Time
@@ -136,7 +138,11 @@ type replaySink struct {
 var (
 	_ replay.Sink      = (*replaySink)(nil)
 	_ replay.Previewer = (*replaySink)(nil)
+	_ replay.Placed    = (*replaySink)(nil)
 )
+
+// Upstream implements replay.Placed.
+func (s *replaySink) Upstream() string { return s.r.cfg.Upstream }
 
 // Close gives up what is in the air.
 func (s *replaySink) Close() {
@@ -159,6 +165,11 @@ func (s *replaySink) Problem() *replay.Problem {
 	}
 	if st := s.client.Status(); !st.Down.IsZero() && st.ConnError != nil {
 		reason, hint := kafka.ConnectionReason(st.ConnError)
+		if s.live != nil {
+			if now := s.live.upstream().Name(); now != s.Upstream() {
+				hint = fmt.Sprintf("route %s is on upstream %s now: cancel the replay and resume it, and it goes there too", s.live.cfg.Name, now)
+			}
+		}
 		return &replay.Problem{Reason: reason, Error: st.ConnError.Error(), Hint: hint, Since: st.Down}
 	}
 	s.mu.Lock()

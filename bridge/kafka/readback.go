@@ -23,7 +23,7 @@ type Scan struct {
 	Since     time.Time // time that the records are not older than
 	Header    string    // that carries a record's identity:
 	Prefix    string    // this, and the record's offset in the spool
-	Except    string    // header of records that do not count
+	Except    []string  // headers of records that do not count
 
 	// Done is called once, with the offsets in the spool, ascending, and the Kafka offset up to which the partition was read;
 	// or with ErrNoRead. It must not block. It is not called when the client is closed before.
@@ -219,10 +219,10 @@ func (s *Scan) look(r *kgo.Record) {
 	}
 	id := []byte(nil)
 	for _, h := range r.Headers {
-		switch h.Key {
-		case s.Header:
+		switch {
+		case h.Key == s.Header:
 			id = h.Value
-		case s.Except:
+		case slices.Contains(s.Except, h.Key):
 			return
 		}
 	}

@@ -99,7 +99,7 @@ func (e *Engine) Begin() {
 			e.save(j)
 			continue
 		}
-		e.log.Info("replay goes on", "job", j.def.ID, "target", j.def.Request.Target())
+		e.log.Info("replay goes on", "job", j.def.ID, "target", j.def.Request.Target(), "upstream", j.status(e.now()).Upstream)
 	}
 }
 
@@ -169,7 +169,7 @@ func (e *Engine) Start(ctx context.Context, r Request) (Status, error) {
 		return j.status(e.now()), err
 	}
 	d := &j.def
-	e.log.Info("replay started", "job", d.ID, "target", d.Request.Target(), "stream", d.Request.Stream, "dry_run", d.Request.DryRun,
+	e.log.Info("replay started", "job", d.ID, "target", d.Request.Target(), "upstream", j.status(e.now()).Upstream, "stream", d.Request.Stream, "dry_run", d.Request.DryRun,
 		"offsets", j.status(e.now()).Offsets)
 	return j.status(e.now()), nil
 }
@@ -329,7 +329,7 @@ func (e *Engine) Resume(ctx context.Context, id string) (Status, error) {
 	if err := e.write(ctx, j); err != nil {
 		return j.status(e.now()), err
 	}
-	e.log.Info("replay resumed", "job", id)
+	e.log.Info("replay resumed", "job", id, "upstream", j.status(e.now()).Upstream)
 	return j.status(e.now()), nil
 }
 

@@ -21,6 +21,7 @@ type job struct {
 	problem *Problem
 	preview *Preview
 
+	upstream  string    // of this run
 	began     time.Time // this run
 	movedAt   time.Time // a position of it
 	sentFirst uint64    // before it
@@ -125,6 +126,8 @@ type Status struct {
 	Ended   time.Time `json:"ended,omitzero"`
 	Error   string    `json:"error,omitempty"`
 
+	Upstream string `json:"upstream,omitempty"` // where this run goes, or went
+
 	Since time.Time `json:"since,omitzero"` // the range of times, settled
 	Until time.Time `json:"until,omitzero"`
 
@@ -156,7 +159,7 @@ func (j *job) status(now time.Time) Status {
 	s := Status{
 		ID: d.ID, State: d.State, Request: d.Request, Target: d.Request.Target(), Created: d.Created, Ended: d.Ended, Error: d.Error,
 		Since: d.Since, Until: d.Until, Partitions: []Partition{}, Gaps: append([]Gap{}, j.gaps...), Refusals: append([]Refusal{}, d.Refusals...),
-		Problem: j.problem, Preview: j.preview,
+		Problem: j.problem, Preview: j.preview, Upstream: j.upstream,
 	}
 	for _, r := range d.Ranges {
 		p := j.pos[r.Partition]

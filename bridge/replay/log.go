@@ -55,6 +55,9 @@ type Sink interface {
 	Close()
 }
 
+// Placed is a Sink whose upstream is not always the same: a route goes on with another one.
+type Placed interface{ Upstream() string }
+
 // Previewer is a Sink of a dry run.
 type Previewer interface{ Preview() Preview }
 

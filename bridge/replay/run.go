@@ -23,6 +23,9 @@ func (e *Engine) launchLocked(j *job) error {
 	sent := j.status(now).Sent
 	j.mu.Lock()
 	j.limiter = &limiter{rate: limit, now: time.Now}
+	if p, ok := sink.(Placed); ok {
+		j.upstream = p.Upstream()
+	}
 	j.began, j.movedAt, j.sentFirst, j.ending = now, time.Now(), sent, ""
 	j.soft, j.hard, j.done = stop, kill, make(chan struct{})
 	done := j.done

@@ -170,7 +170,11 @@ func showReplay(w io.Writer, s replay.Status) error {
 		}
 	}
 	line("from", "%s", rangeText(s))
-	line("to", "%s", s.Target)
+	to := s.Target
+	if s.Request.Route != "" && s.Upstream != "" {
+		to += ", upstream " + s.Upstream
+	}
+	line("to", "%s", to)
 	sent := "sent"
 	if s.Request.DryRun {
 		sent = "would be sent"
