@@ -64,9 +64,11 @@ func (s *session) begin(found []kafka.Found) error {
 		next = known{Version: 1, Topics: d.cfg.looksFor(), At: d.e.o.Now().UTC()}
 	}
 	had := make(map[string]bool) // topics that the downlink has read before
-	for p := range d.places {
+	d.mu.Lock()
+	for p := range d.places { // which workers change
 		had[p.Topic] = true
 	}
+	d.mu.Unlock()
 	byFrom := func(topic, what string) bool {
 		return !had[topic] && (fresh || slices.Contains(d.known.Pending, topic)) || slices.Contains(d.known.Pending, what)
 	}
