@@ -72,10 +72,10 @@ func (a *Archive) Dump(ctx context.Context, partition int, from Offset, q DumpQu
 	own, ahead := clock()
 	d := dumper{q: q, fn: fn, began: time.Now(), now: own.UnixNano(), skew: int64(ahead), since: math.MinInt64, until: math.MaxInt64}
 	if !q.Since.IsZero() {
-		d.since = q.Since.UnixNano()
+		d.since = UnixNano(q.Since)
 	}
 	if !q.Until.IsZero() {
-		d.until = q.Until.UnixNano()
+		d.until = UnixNano(q.Until)
 	}
 	p := &partitionOf{st: &stream{name: a.Stream}, num: partition}
 	end := Offset(math.MaxUint64)

@@ -174,6 +174,17 @@ func (c *clock) state(boot bootTime) (int64, clockState) {
 	return own, clockState{Own: own, Skew: skew, Boot: boot}
 }
 
+// UnixNano is t in Unix time, and the nearest that can be told where t is outside of the years 1678 to 2262: time.Time's is anything there.
+func UnixNano(t time.Time) int64 {
+	switch {
+	case t.After(time.Unix(0, math.MaxInt64)):
+		return math.MaxInt64
+	case t.Before(time.Unix(0, math.MinInt64)):
+		return math.MinInt64
+	}
+	return t.UnixNano()
+}
+
 // systemBoot asks the system.
 func systemBoot() bootTime {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")

@@ -60,10 +60,10 @@ func (s *Spool) Dump(ctx context.Context, q DumpQuery, fn func(DumpItem) error) 
 	d.now, d.skew = s.clock.read()
 	d.since, d.until = math.MinInt64, math.MaxInt64
 	if !q.Since.IsZero() {
-		d.since = q.Since.UnixNano()
+		d.since = UnixNano(q.Since)
 	}
 	if !q.Until.IsZero() {
-		d.until = q.Until.UnixNano()
+		d.until = UnixNano(q.Until)
 	}
 	for _, p := range st.parts {
 		if q.Partition >= 0 && p.num != q.Partition || q.At != nil && p.num < q.At.Partition {

@@ -324,7 +324,7 @@ func (s *Spool) SeekTime(stream string, partition int, t time.Time) (Offset, err
 	if p == nil {
 		return 0, fmt.Errorf("spool: seek %s/%d: %w", stream, partition, ErrUnknownStream)
 	}
-	at := t.UnixNano()
+	at := UnixNano(t)
 	for _, f := range p.st.segments() {
 		o, ok, err := seekSegment(f, p.num, at)
 		if err != nil {

@@ -442,6 +442,11 @@ func TestSeekTimeFindsTheFirstRecord(t *testing.T) {
 			t.Errorf("seek to %d s: %d, %v", i, o, err)
 		}
 	}
+	for at, want := range map[time.Time]Offset{time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC): 300, time.Date(2, 1, 1, 0, 0, 0, 0, time.UTC): 0} {
+		if o, err := s.SeekTime(DefaultStream, 0, at); err != nil || o != want {
+			t.Errorf("seek to %v: %d, %v, want %d", at, o, err, want)
+		}
+	}
 }
 
 func TestUnusedSpoolLeavesNothingOpen(t *testing.T) {

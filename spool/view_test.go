@@ -278,6 +278,7 @@ func TestDumpSelects(t *testing.T) {
 		f(in, DumpQuery{Stream: "plant", Partition: -1, Since: time.Now().Add(time.Hour)}, 0)
 		f(in, DumpQuery{Stream: "plant", Partition: -1, Until: time.Now().Add(-time.Hour)}, 0)
 		f(in, DumpQuery{Stream: "plant", Partition: -1, Since: time.Now().Add(-time.Hour), Until: time.Now().Add(time.Hour)}, 590)
+		f(in, DumpQuery{Stream: "plant", Partition: -1, Since: time.Date(2, 1, 1, 0, 0, 0, 0, time.UTC), Until: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}, 590)
 		f(in, DumpQuery{Stream: "plant", Partition: 0, From: 10, To: 25}, 15)
 		if _, err := in.Dump(t.Context(), DumpQuery{Stream: "no"}, nil); !errors.Is(err, ErrUnknownStream) {
 			t.Errorf("unknown stream: %v", err)

@@ -159,10 +159,13 @@ func (e *Engine) Start(ctx context.Context, r Request) (Status, error) {
 	}
 	e.forget(old)
 	e.mu.Lock()
-	defer e.mu.Unlock()
 	if e.closing {
+		delete(e.jobs, j.def.ID)
+		e.mu.Unlock()
+		e.forget([]*job{j}) // as above
 		return Status{}, ErrClosed
 	}
+	defer e.mu.Unlock()
 	if err := e.launchLocked(j); err != nil {
 		j.end(Failed, err, e.now())
 		e.save(j)

@@ -38,6 +38,7 @@ func TestReplaySendsExactlyWhatIsAskedFor(t *testing.T) {
 	f("client", Request{ClientID: "c2"}, func(i int) bool { return i%5 == 2 })
 	f("time, filter and client", Request{From: at(500), Filters: []string{"plant/7/t"}, ClientID: "c2"}, func(i int) bool { return i >= 500 && i%10 == 7 })
 	f("nothing", Request{Filters: []string{"elsewhere/#"}}, func(int) bool { return false })
+	f("times far away", Request{From: "0001-02-01T00:00:00Z", To: "9999-12-31T23:59:59Z"}, func(int) bool { return true })
 	f("to before the first", Request{To: at(-10)}, func(int) bool { return false })
 
 	offsets := make(map[string]spool.Record)
@@ -255,6 +256,39 @@ func TestReplayRefusesWhatCannotBeMeant(t *testing.T) {
 	}
 	r.e.cfg.Stream = ""
 	f(Request{ToMQTT: true}, "to-mqtt needs a stream of its own: set replay.stream, for example to replay, and restart the gateway")
+}
+
+// closer is a log that closes an engine as soon as it is given something.
+type closer struct {
+	*spool.Spool
+	e *Engine
+}
+
+func (c *closer) Append(ctx context.Context, e spool.Entry) error {
+	if err := c.e.Close(ctx); err != nil {
+		return err
+	}
+	return c.Spool.Append(ctx, e)
+}
+
+func TestReplayThatIsRefusedWhileTheEngineClosesIsNotThereAfterwards(t *testing.T) {
+	r := newRig(t)
+	r.fill(10)
+	log := &closer{Spool: r.spool}
+	e, err := New(r.cfg, Options{Log: log, Source: &local{r.spool}, Sinks: r.sink, GatewayID: "gw", Now: r.spool.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.e = e
+	if _, err := e.Start(t.Context(), Request{Route: "lines"}); !errors.Is(err, ErrClosed) {
+		t.Errorf("got %v, want closed", err)
+	}
+	r.fill(1) // is durable when it returns, and all before it
+	r.open()
+	defer r.close()
+	if jobs := r.e.List(); len(jobs) != 0 {
+		t.Errorf("%+v goes on after a restart", jobs)
+	}
 }
 
 func TestOnlySomeReplaysRunAtOnce(t *testing.T) {

@@ -54,7 +54,7 @@ func (j *job) next(partition int) spool.Offset {
 // wants reports whether a record is selected. The range of offsets has been looked at.
 func (j *job) wants(rec *spool.Record) bool {
 	d := &j.def
-	if !d.Since.IsZero() && rec.ReceivedAt < d.Since.UnixNano() || !d.Until.IsZero() && rec.ReceivedAt >= d.Until.UnixNano() {
+	if !d.Since.IsZero() && rec.ReceivedAt < spool.UnixNano(d.Since) || !d.Until.IsZero() && rec.ReceivedAt >= spool.UnixNano(d.Until) {
 		return false
 	}
 	if d.Request.ClientID != "" && rec.ClientID != d.Request.ClientID {
