@@ -189,6 +189,12 @@ func (b *Bridge) enter() bool {
 
 func (b *Bridge) leave() { b.asked.Done() }
 
+func (b *Bridge) isClosing() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.closing
+}
+
 func (b *Bridge) openRoute(rc RouteConfig, gatewayID string, streams map[string]int) error {
 	if rc.Upstream == EmbeddedUpstream && rc.CreateTopics == nil {
 		rc.CreateTopics = &kafka.Create{Partitions: int32(b.cfg.Embedded.Partitions)}

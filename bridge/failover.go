@@ -505,6 +505,9 @@ func (b *Bridge) move(ctx, sendCtx context.Context, m move, reason string) error
 	r.departedMu.Unlock()
 	r.sweep()
 	r.stint.Store(st)
+	for _, f := range st.feeders { // a pause that came after they were made went to those before
+		f.pausesChanged()
+	}
 	fo.set(m.to, now, by, reason)
 	r.counts.moves.Add(1)
 	fo.judge.moved(r, old.up, m.to, time.Now())

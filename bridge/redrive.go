@@ -102,6 +102,10 @@ func (d *DeadLetters) redrive(w DeadLetterWork, letters []DeadLetter) DeadLetter
 	at := d.b.now().UTC().AppendFormat(nil, time.RFC3339Nano)
 	for i := range letters {
 		l := &letters[i]
+		if d.b.isClosing() { // each may wait for seconds
+			fail(l, "closed", ErrClosed)
+			continue
+		}
 		if l.Downlink != nil {
 			if err := d.publish(l); err != nil {
 				fail(l, "downlink", err)

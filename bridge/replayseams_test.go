@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/forebay-gateway/forebay/bridge/downlink"
+	"github.com/forebay-gateway/forebay/bridge/kafka"
 	"github.com/forebay-gateway/forebay/bridge/replay"
 	"github.com/forebay-gateway/forebay/spool"
 )
@@ -122,6 +123,44 @@ func TestRedriveLeavesOutWhatCameByADownlink(t *testing.T) {
 		w, err := r.b.DeadLetters().Redrive(t.Context(), DeadLetterQuery{}, false)
 		if err != nil || w.Done != 0 || len(w.Failed) != 1 || w.Failed[0].Error != "route all leaves it out now: downlink" {
 			t.Errorf("%+v, %v", w, err)
+		}
+	})
+}
+
+// noRoom is a front without room.
+type noRoom struct{}
+
+func (noRoom) Publish(ctx context.Context, _ spool.Entry) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// A stop does not wait for each dead letter of a redrive that gets nowhere.
+func TestRedriveEndsWithTheBridge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, newMemLog(map[string]int{"default": 1, "dead": 1}), kfake.SeedTopics(1, "telemetry"))
+		defer r.cluster.Close()
+		cfg := oneRoute(RouteConfig{Topic: "telemetry"})
+		cfg.DeadLetterStream = "dead"
+		cfg.Downlinks = []downlink.Config{{Name: "down", Topics: []string{"commands"}, Topic: "a"}}
+		r.start(cfg)
+		if _, err := r.b.NewDownlinks(noRoom{}, "gw1"); err != nil {
+			t.Fatal(err)
+		}
+		for i := range int64(100) {
+			rec, err := r.b.buryIncoming(downlink.Letter{Downlink: "down", Upstream: "main", Record: &kafka.Incoming{Topic: "commands", Offset: i, Value: []byte("on")}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.log.add("dead", 0, *rec)
+		}
+		if w, err := r.b.DeadLetters().Redrive(t.Context(), DeadLetterQuery{}, false); err == nil {
+			t.Fatalf("%+v, want that it goes on", w)
+		}
+		began := time.Now()
+		r.stop()
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("the stop took %v of virtual time", took)
 		}
 	})
 }
