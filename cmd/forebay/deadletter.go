@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -46,10 +47,13 @@ func (t *running) open() (*api.Client, error) {
 	return t.client(cfg)
 }
 
-// hinted adds to the error of an answer what can be done about it.
+// hinted adds to an error what can be done about it. A gateway that has answered is the right one, and says itself what is wrong.
 func hinted(c *api.Client, err error) error {
 	if err == nil {
 		return nil
+	}
+	if _, ok := errors.AsType[*api.Refusal](err); ok {
+		return err
 	}
 	return fmt.Errorf("%w\nis %s the admin address of a running gateway (--admin), and the token its own (--token-file)?", err, c.Address)
 }

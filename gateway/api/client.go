@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/forebay-gateway/forebay/spool"
@@ -30,6 +31,14 @@ var direct = &http.Client{Transport: &http.Transport{Proxy: nil, IdleConnTimeout
 
 // ErrRefused means that the gateway does not take the token.
 var ErrRefused = errors.New("the gateway refuses the token")
+
+// Refusal is why a gateway that was asked, and that took the token, does not do it.
+type Refusal struct {
+	Address string
+	Reason  string
+}
+
+func (r *Refusal) Error() string { return fmt.Sprintf("gateway at %s: %s", r.Address, r.Reason) }
 
 // get asks about the spool.
 func (c *Client) get(ctx context.Context, path string, q url.Values) (io.ReadCloser, error) {
@@ -61,9 +70,9 @@ func (c *Client) do(ctx context.Context, method, path string, q url.Values) (io.
 			return r.Body, nil
 		}
 		busy := r.Header.Get("Retry-After") != ""
-		err = told(r)
+		err = c.told(r)
 		if !busy || try >= 20 {
-			return nil, fmt.Errorf("gateway at %s: %w", c.Address, err)
+			return nil, err
 		}
 		select {
 		case <-ctx.Done():
@@ -73,22 +82,18 @@ func (c *Client) do(ctx context.Context, method, path string, q url.Values) (io.
 	}
 }
 
-// told is the error of an answer.
-func told(r *http.Response) error {
+// told is the error of an answer: a Refusal when it is one of a gateway.
+func (c *Client) told(r *http.Response) error {
 	defer r.Body.Close()
 	b, _ := io.ReadAll(io.LimitReader(r.Body, 64<<10))
 	var f fault
-	if json.Unmarshal(b, &f) != nil || f.Error == "" {
-		f.Error = r.Status
+	switch {
+	case json.Unmarshal(b, &f) != nil || f.Error == "":
+		return fmt.Errorf("gateway at %s: %s", c.Address, r.Status)
+	case r.StatusCode == http.StatusUnauthorized:
+		return fmt.Errorf("gateway at %s: %w: %s", c.Address, ErrRefused, f.Error)
 	}
-	err := errors.New(f.Error)
-	switch r.StatusCode {
-	case http.StatusUnauthorized:
-		return fmt.Errorf("%w: %w", ErrRefused, err)
-	case http.StatusNotFound:
-		return fmt.Errorf("%w", err)
-	}
-	return err
+	return &Refusal{Address: c.Address, Reason: strings.TrimSuffix(f.Error, ": "+spool.ErrInvalid.Error())}
 }
 
 func fetch[A any](ctx context.Context, c *Client, path string, q url.Values) (a A, err error) {
