@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/forebay-gateway/forebay/bridge/kafka"
@@ -170,16 +171,20 @@ func (c Config) Validate(upstreams []string, deadLetters bool) error {
 	case len(upstreams) == 0:
 		fault("upstream: there is none; list one under upstreams, or set embedded.enabled")
 	case c.Upstream == "":
-		fault("upstream: which one? there are %v", upstreams)
+		fault("upstream: which one? there are %s", strings.Join(upstreams, ", "))
 	case !known:
-		fault("upstream: unknown upstream %q; there are %v", c.Upstream, upstreams)
+		fault("upstream: unknown upstream %q; there are %s", c.Upstream, strings.Join(upstreams, ", "))
 	}
 	c.validateTopics(fault)
 	if _, err := parseFrom(c.From); err != nil {
 		fault("from: %w", err)
 	}
 	if _, err := mapping.NewDown(c.mapping(), ""); err != nil {
-		errs = append(errs, err)
+		if joined, ok := err.(interface{ Unwrap() []error }); ok { // one by one: each has a key of its own
+			errs = append(errs, joined.Unwrap()...)
+		} else {
+			errs = append(errs, err)
+		}
 	}
 	word := func(key, got string, want ...string) {
 		for _, w := range want {
@@ -187,7 +192,7 @@ func (c Config) Validate(upstreams []string, deadLetters bool) error {
 				return
 			}
 		}
-		fault("%s: %q is none of %v", key, got, want)
+		fault("%s: %q is none of %s", key, got, strings.Join(want, ", "))
 	}
 	word("null_value", c.NullValue, NullDrop, NullClear, NullEmpty)
 	word("own_records", c.OwnRecords, OwnDrop, OwnPass)

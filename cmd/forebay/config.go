@@ -54,6 +54,7 @@ is a warning, which serve writes to its log too.`,
 		if len(args) == 1 {
 			flags.File = args[0]
 		}
+		flags.WithoutFiles = !*files
 		loaded, err := config.Load(flags)
 		faults, wrong := errors.AsType[config.Faults](err)
 		if err != nil && !wrong {

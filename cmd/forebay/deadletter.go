@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"strings"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/forebay-gateway/forebay/bridge"
 	"github.com/forebay-gateway/forebay/gateway/api"
+	"github.com/forebay-gateway/forebay/gateway/config"
 )
 
 func newDeadLetter() *cobra.Command {
@@ -41,10 +43,18 @@ func addRunning(cmd *cobra.Command) *running { return &running{addSpoolTarget(cm
 
 func (t *running) open() (*api.Client, error) {
 	cfg, err := t.config()
+	if t.elsewhere() && errors.Is(err, fs.ErrNotExist) {
+		cfg, err = config.DefaultConfig(), nil
+	}
 	if err != nil {
 		return nil, err
 	}
 	return t.client(cfg)
+}
+
+// elsewhere reports whether the command line has all that it takes to ask a gateway of another machine, and names no configuration.
+func (t *running) elsewhere() bool {
+	return t.admin != "" && (t.token != "" || t.trust.CertFile != "") && t.flags.Path() == config.DefaultFile
 }
 
 // hinted adds to an error what can be done about it. A gateway that has answered is the right one, and says itself what is wrong.

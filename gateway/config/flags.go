@@ -12,6 +12,9 @@ type Flags struct {
 	set  *pflag.FlagSet
 	keys map[string]string // flag by key path
 	Set  []string          // --set key=value
+
+	// WithoutFiles checks a configuration where the files that it names are not: those that cannot be opened are no fault.
+	WithoutFiles bool
 }
 
 // DefaultFile is read when neither the command line nor EnvFile names one.

@@ -1,8 +1,10 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"reflect"
 	"regexp"
@@ -63,6 +65,9 @@ func Parse(name string, data []byte, environ []string, flags *Flags) (*Loaded, e
 		return nil, err
 	}
 	for _, err := range each(l.Config.Validate()) {
+		if flags != nil && flags.WithoutFiles && absent(err) {
+			continue
+		}
 		if f := l.locate(err); !found.covers(f.Key) {
 			found = append(found, f)
 		}
@@ -73,6 +78,11 @@ func Parse(name string, data []byte, environ []string, flags *Flags) (*Loaded, e
 	}
 	l.Config = l.Config.Resolved()
 	return l, nil
+}
+
+// absent reports whether a file that is named is not here, or not for who asks.
+func absent(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)
 }
 
 // merge is the second pass: viper lays defaults, file, environment and flags on top of each other. All of them have been
