@@ -148,6 +148,55 @@ func TestReplayThatFailsCanBeResumed(t *testing.T) {
 	r.equal("all", func(int) bool { return true }, 100)
 }
 
+// An end that nobody has asked for is no end of the replay.
+func TestReplayWhoseWayIsCancelledBySomebodyElseHasFailed(t *testing.T) {
+	r := newRig(t)
+	r.fill(100)
+	r.sink.fail = fmt.Errorf("fetch: %w", context.Canceled)
+	r.open()
+	defer r.close()
+	id := r.start(Request{Route: "lines"}).ID
+	if s := r.until(id, func(s Status) bool { return s.State != Running }); s.State != Failed || s.Error != "fetch: context canceled" {
+		t.Errorf("%s: %s", s.State, s.Error)
+	}
+	r.sink.set(func(m *memory) { m.fail = nil })
+	if _, err := r.e.Resume(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	r.await(id, Done)
+	r.equal("all", func(int) bool { return true }, 100)
+}
+
+// narrow is a log for which one record is too large.
+type narrow struct{ *spool.Spool }
+
+func (n narrow) Append(ctx context.Context, e spool.Entry) error {
+	if e.Record != nil && string(e.Record.Payload) == "7" {
+		return fmt.Errorf("append: %w", spool.ErrTooLarge)
+	}
+	return n.Spool.Append(ctx, e)
+}
+
+func TestReplayToMQTTPassesWhatIsTooLargeWithItsProperties(t *testing.T) {
+	r := newRig(t)
+	r.fill(20)
+	e, err := New(r.cfg, Options{Log: narrow{r.spool}, Source: &local{r.spool}, Sinks: r.sink, GatewayID: "gw", Now: r.spool.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.e = e
+	e.Begin()
+	defer r.close()
+	id := r.start(Request{Stream: "plant", ToMQTT: true}).ID
+	s := r.until(id, func(s Status) bool { return s.State != Running })
+	if s.State != Done || s.Sent != 19 || s.Refused != 1 || len(s.Refusals) != 1 || s.Refusals[0].Reason != "too_large" {
+		t.Errorf("%+v", s)
+	}
+	if _, end := r.spool.Bounds("again", 0); end != 19 {
+		t.Errorf("%d records are published, want 19", end)
+	}
+}
+
 func TestReplayTellsRefusedRecords(t *testing.T) {
 	r := newRig(t)
 	r.fill(200)

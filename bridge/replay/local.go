@@ -80,8 +80,15 @@ func (l *Local) Send(ctx context.Context, p *Page) (Tally, error) {
 			t.Sent, t.Bytes = t.Sent+1, t.Bytes+uint64(len(rec.Payload))
 			continue
 		}
+		before := t
 		t.Sent, t.Bytes = t.Sent+1, t.Bytes+uint64(len(rec.Payload))
-		if err := l.append(ctx, spool.Entry{Record: l.again(rec, topic), Stream: l.Stream, Changes: []spool.Change{p.mark(i+1, t)}, Done: done}); err != nil {
+		err := l.append(ctx, spool.Entry{Record: l.again(rec, topic), Stream: l.Stream, Changes: []spool.Change{p.mark(i+1, t)}, Done: done})
+		if errors.Is(err, spool.ErrTooLarge) || errors.Is(err, spool.ErrInvalid) { // with what is added to it: it must not hold the others
+			t = before
+			t.Refuse(rec, "too_large", err)
+			continue
+		}
+		if err != nil {
 			return t, err
 		}
 		p.took(i+1, t)

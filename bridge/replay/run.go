@@ -62,7 +62,7 @@ func (e *Engine) run(soft, hard context.Context, stop func(), j *job, sink Sink)
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			if failed == nil && !errors.Is(err, context.Canceled) {
+			if failed == nil && (soft.Err() == nil || !errors.Is(err, context.Canceled)) { // of somebody else's context it is an error
 				failed = err
 			}
 			stop() // the others end too
