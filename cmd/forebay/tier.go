@@ -262,11 +262,41 @@ func (t *tierTarget) dump(ctx context.Context, q spool.DumpQuery, fn func(spool.
 		return nil, err
 	}
 	m, err := cold.Manifest(ctx, q.Stream)
+	if err == nil && len(m.Segments) == 0 {
+		err = knownStream(ctx, cold.Store, local, q.Stream)
+	}
 	if err != nil {
 		return nil, errors.Join(err, closer())
 	}
 	next, err := cold.Dump(ctx, m, local, q, fn)
 	return next, errors.Join(err, closer())
+}
+
+// knownStream is nil when store or spool has the stream: the name of another one is not one without records. local is nil with --cold-only.
+func knownStream(ctx context.Context, st store.Store, local spool.Inspector, name string) error {
+	names, err := storedStreams(ctx, st)
+	if err != nil {
+		return err
+	}
+	if local != nil {
+		l, err := local.List(ctx)
+		if err != nil {
+			return err
+		}
+		for _, s := range l.Streams {
+			if !slices.Contains(names, s.Name) {
+				names = append(names, s.Name)
+			}
+		}
+	}
+	switch {
+	case slices.Contains(names, name):
+		return nil
+	case len(names) == 0:
+		return fmt.Errorf("stream %q: %s has no streams", name, st)
+	}
+	slices.Sort(names)
+	return fmt.Errorf("stream %q: no such stream; there are %s", name, strings.Join(names, ", "))
 }
 
 func newTierAdopt() *cobra.Command {

@@ -41,6 +41,13 @@ func TestTierBackupAndRestoreOfARunningGateway(t *testing.T) {
 	f(exitOK, "payload 49", "tier", "dump", "default", admin)
 	out := filepath.Join(dir, "x.ndjson")
 	f(exitOK, "70 records, 0 gaps", "tier", "export", "default", out, "--format", "ndjson", admin)
+	none := filepath.Join(dir, "none.parquet")
+	f(exitFailed, `stream "plant": no such stream; there are default`, "tier", "export", "plant", none, admin)
+	f(exitFailed, `stream "plant": no such stream; there are default`, "tier", "dump", "plant", "--cold-only")
+	f(exitFailed, "has no streams", "tier", "dump", "default", "--cold-only", "--store", "file://"+filepath.Join(dir, "nothing"))
+	if exists(dir, "none.parquet") {
+		t.Error("a file was made of a stream that does not exist")
+	}
 	f(exitOK, "is that of gateway", "tier", "adopt")
 	c.signal(syscall.SIGKILL)
 	c.exit()
