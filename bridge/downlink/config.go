@@ -25,7 +25,7 @@ type Config struct {
 	Topics []string `yaml:"topics"`
 
 	// Kafka topics, by a regular expression (RE2) that the whole name has to match, such as commands\..*; in place of topics. Topics that
-	// are made later are found within seconds and read from their beginning.
+	// are made later are found within seconds and read from their beginning. forebay.positions is never among them.
 	Pattern string `yaml:"pattern"`
 
 	// Where a new downlink begins in the topics that it finds: end (what comes from now on), beginning, or a time such as

@@ -9,6 +9,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/forebay-gateway/forebay/bridge/kafka"
 )
 
 func TestNewPartitionsAndTopicsBeginAtTheirBeginning(t *testing.T) {
@@ -34,6 +36,24 @@ func TestNewPartitionsAndTopicsBeginAtTheirBeginning(t *testing.T) {
 		r.untilRecords(40)
 		time.Sleep(time.Minute)
 		r.inOrder(40)
+	})
+}
+
+// Each transaction of an exactly_once route writes positions: nobody has asked for those.
+func TestPatternDoesNotTakeTheTopicOfPositions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, kfake.SeedTopics(1, "commands", kafka.PositionsTopic))
+		defer r.end()
+		cfg := commands()
+		cfg.Topics, cfg.Pattern, cfg.From, cfg.Topic = nil, ".*", FromBeginning, "${topic}/${key}"
+		r.start(cfg)
+		r.produce(kafka.PositionsTopic, 0, 0, 10)
+		r.produce("commands", 0, 0, 10)
+		r.untilRecords(10)
+		time.Sleep(time.Minute)
+		if i := r.info("down"); i.Partitions != 1 || i.Records != 10 {
+			t.Errorf("%d partitions, %d records, want 1 and 10", i.Partitions, i.Records)
+		}
 	})
 }
 

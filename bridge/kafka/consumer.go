@@ -131,7 +131,7 @@ type Found struct {
 	Err        *Verdict // why it cannot be used; nil
 }
 
-// Look asks for topics: those of the names, or all whose whole name matches the pattern. A topic of names that does not exist is not
+// Look asks for topics: those of the names, or all whose whole name matches the pattern, but for the gateways' own. A topic of names that does not exist is not
 // among them.
 func (s *Consumer) Look(ctx context.Context, names []string, pattern *regexp.Regexp) ([]Found, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
@@ -144,7 +144,7 @@ func (s *Consumer) Look(ctx context.Context, names []string, pattern *regexp.Reg
 	for _, t := range topics.Sorted() {
 		f := Found{Name: t.Topic, ID: t.ID}
 		switch {
-		case pattern != nil && !pattern.MatchString(t.Topic), errors.Is(t.Err, kerr.UnknownTopicOrPartition):
+		case pattern != nil && (!pattern.MatchString(t.Topic) || t.Topic == PositionsTopic), errors.Is(t.Err, kerr.UnknownTopicOrPartition):
 			continue
 		case t.Err != nil:
 			v := readVerdict(t.Err)
