@@ -341,7 +341,8 @@ func TestFailoverFromAnUpstreamThatAnswersAndAcknowledgesNothing(t *testing.T) {
 	})
 }
 
-// What the dead cluster acknowledges after the route has gone moves nothing: neither the cursor nor a lane's position.
+// What the dead cluster acknowledges after the route has gone moves nothing: neither the cursor nor a lane's position, and nobody who
+// waits is told.
 func TestFailoverTakesNoLateAcknowledgement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, [2]int32{2, 2}, "t", "u")
@@ -351,6 +352,7 @@ func TestFailoverTakesNoLateAcknowledgement(t *testing.T) {
 		other := cfg.Routes[0]
 		other.Name, other.Topic, other.Failover, other.Filters = "other", "u", Failover{}, []string{"none"}
 		cfg.Routes = append(cfg.Routes, other)
+		p.await = map[string]Await{"default": {Routes: []string{"all"}, Timeout: time.Hour}}
 		p.start(cfg)
 		p.flow(oneTopic("a"), 8, 2*time.Second)
 		p.drained(time.Minute)
@@ -361,6 +363,9 @@ func TestFailoverTakesNoLateAcknowledgement(t *testing.T) {
 			return nil, nil, false
 		})
 		p.publish(oneTopic("a"), 8, 5)
+		w := &waiter{patient: true}
+		_, end := p.log.Bounds("default", 0)
+		p.b.Await("default", 0, end-1, w)
 		p.log.add("default", 0, spool.Record{Topic: "none", ClientID: "c0", Payload: binary.BigEndian.AppendUint64(nil, 1<<40)})
 		p.cloud.down() // it can go there, and deliver nothing
 		time.Sleep(testAfter / 2)
@@ -370,13 +375,14 @@ func TestFailoverTakesNoLateAcknowledgement(t *testing.T) {
 		time.Sleep(time.Second)
 		before := []spool.Offset{p.log.cursors["route/all/keep"].Position(0), p.log.cursors["route/all/keep"].Position(1)}
 		close(hold)
-		time.Sleep(5 * time.Second)
+		p.silent(w, 5*time.Second)
 		for i, at := range before {
 			if now := p.log.cursors["route/all/keep"].Position(i); now != at {
 				t.Errorf("partition %d: what is kept went from %d to %d by an acknowledgement of plant", i, at, now)
 			}
 		}
 		blocked.Remove()
+		p.told(w, "", time.Minute)
 		p.until("everything is delivered", time.Minute, func() bool { return p.b.Stats()[0].Lag == 0 })
 		g := p.count(false, "t")
 		t.Logf("%+v", g)
