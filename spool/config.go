@@ -156,7 +156,8 @@ type StreamConfig struct {
 	// What a publisher is told when the time is over: refuse (reason code 0x97; an MQTT 3.1.1 client, which cannot be told, loses
 	// its connection), disconnect (it sends the message again, which then comes twice with QoS 1), or accept (success: the message is
 	// durable here). In each case the message stays in the spool and is sent later. With refuse and disconnect a message is not even
-	// stored while the route is paused or further behind than ack_timeout, or its upstream has not answered for so long.
+	// stored while the route is paused, or for ack_timeout its upstream has not answered or the route has read no further, as more is on its
+	// way than it may have.
 	AckFallback string `yaml:"ack_fallback"`
 }
 

@@ -22,7 +22,7 @@ type Config struct {
 	// Directory of its data. One process at a time. Default: embedded-kafka below gateway.data_dir.
 	Dir string `yaml:"dir"`
 
-	// Partitions of topics that are made by being used.
+	// Partitions of topics that are made by being used. After a kill -9 those that no route writes to may be gone.
 	Partitions int `yaml:"partitions"`
 
 	// How long its records are kept.
