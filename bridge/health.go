@@ -219,7 +219,9 @@ func (f *feeder) examine(h *RouteHealth, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 
+	named := false // what holds f is known
 	stuck := func(since time.Time, where string, v kafka.Verdict) {
+		named = true
 		if h.State == Stuck && !since.Before(h.Since) {
 			return
 		}
@@ -251,7 +253,7 @@ func (f *feeder) examine(h *RouteHealth, now time.Time) {
 	if f.committed < end && !status.Up && now.Sub(status.Alive) > stuckAfter && now.Sub(f.progress) > stuckAfter {
 		stuck(f.progress, "upstream "+f.up.Name(), waiting)
 	}
-	if f.committed < end && f.detached == 0 && now.Sub(f.progress) > stuckAfter {
+	if f.committed < end && f.detached == 0 && !named && now.Sub(f.progress) > stuckAfter {
 		stuck(f.progress, here(f.committed), waiting)
 	}
 	for _, l := range f.lanes {

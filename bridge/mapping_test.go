@@ -192,18 +192,18 @@ func TestMappingFaultsWaitForTheDeadLetterStream(t *testing.T) {
 			t.Errorf("%d dead letters, want 1000", n)
 		}
 		r.log.mu.Lock()
-		r.log.fail = spool.ErrFull
+		r.log.full = spool.ErrFull
 		r.log.mu.Unlock()
 		for range 3 {
 			r.log.add("default", 0, spool.Record{Topic: "a", ClientID: "dev", Payload: []byte("{}")})
 		}
 		time.Sleep(time.Minute)
-		r.log.mu.Lock()
-		r.log.fail = nil
-		r.log.mu.Unlock()
-		if h := r.b.Health()[0]; h.State != Stuck {
+		if h := r.b.Health()[0]; h.State != Stuck || h.Reason != "dead_letter" {
 			t.Errorf("health %+v, want stuck", h)
 		}
+		r.log.mu.Lock()
+		r.log.full = nil
+		r.log.mu.Unlock()
 		r.drained(time.Minute)
 		if n := r.b.DeadLetters().Waiting(); n != 1003 {
 			t.Errorf("%d dead letters, want 1003", n)

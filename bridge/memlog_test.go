@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,8 +20,9 @@ type memLog struct {
 	streams map[string][]*memPartition
 	cursors map[string]*memCursor
 	state   map[string]map[string][]byte
-	batch   int // records of a reader's batch
-	fail    error
+	batch   int   // records of a reader's batch
+	fail    error // of everything
+	full    error // of appends
 }
 
 type memPartition struct {
@@ -213,9 +215,9 @@ func (l *memLog) Load(space string, fn func(key string, value []byte) error) err
 
 func (l *memLog) Append(_ context.Context, e spool.Entry) error {
 	l.mu.Lock()
-	if l.fail != nil {
-		defer l.mu.Unlock()
-		return l.fail
+	if err := cmp.Or(l.fail, l.full); err != nil {
+		l.mu.Unlock()
+		return err
 	}
 	for _, c := range e.Changes {
 		if l.state[c.Space] == nil {
