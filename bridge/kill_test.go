@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -34,8 +35,9 @@ const (
 	childBrokers = "FOREBAY_BRIDGE_BROKERS"
 	childAfter   = "FOREBAY_BRIDGE_AFTER_CRASH"
 	childOnce    = "FOREBAY_BRIDGE_DELIVERY"
-	childDrain   = "FOREBAY_BRIDGE_DRAIN" // publish nothing, deliver everything, end
-	childTopic   = "FOREBAY_BRIDGE_TOPIC" // what the Kafka topics begin with
+	childDrain   = "FOREBAY_BRIDGE_DRAIN"  // publish nothing, deliver everything, end
+	childFenced  = "FOREBAY_BRIDGE_FENCED" // tell of the first record when every partition has fenced what was before
+	childTopic   = "FOREBAY_BRIDGE_TOPIC"  // what the Kafka topics begin with
 
 	killClients = 24
 	killTopics  = 3
@@ -91,7 +93,7 @@ func beKilled() {
 	}
 	if os.Getenv(childDrain) == "" {
 		go func() {
-			for b.Stats()[0].Sent == 0 {
+			for b.Stats()[0].Sent == 0 || os.Getenv(childFenced) != "" && !fenced(b) {
 				time.Sleep(time.Millisecond)
 			}
 			fmt.Println("first", time.Since(started).Milliseconds(), b.Stats()[0].Found)
@@ -148,6 +150,15 @@ func beKilled() {
 	out, _ := json.Marshal(next)
 	fmt.Println("found", found)
 	fmt.Println("drained", string(out))
+}
+
+// fenced reports whether all feeders of b know that nobody else commits.
+func fenced(b *Bridge) bool {
+	return !slices.ContainsFunc(b.feeders(), func(f *feeder) bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return !f.opened
+	})
 }
 
 // killing is a kill loop.
