@@ -4,16 +4,11 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
-	"hash/fnv"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -49,23 +44,12 @@ type Exactly struct {
 	taken    bool // another process has taken over: this one sends nothing any more
 }
 
-// errStalled means that nothing of a transaction had an outcome in time.
-var errStalled = errors.New("no answer to anything of a transaction")
-
-// How transactions are bounded.
+// How long the outcomes of a transaction's flights may take; longer where they take longer.
 const (
-	mainDeadline  = 400 * time.Millisecond // for the outcomes of a transaction's flights; longer where they take longer
-	sideDeadline  = 2 * time.Second
-	maxDeadline   = 15 * time.Second
-	txnTimeout    = 60 * time.Second // the broker ends a transaction that nobody ends
-	commitTimeout = 20 * time.Second
-	openTimeout   = 30 * time.Second
-
-	positionPartitions = 16 // of the topic of positions: readers of one wait for open transactions in it
+	mainDeadline = 400 * time.Millisecond
+	sideDeadline = 2 * time.Second
+	maxDeadline  = 15 * time.Second
 )
-
-// PositionsTopic holds the positions of lanes that deliver exactly once.
-const PositionsTopic = "forebay.positions"
 
 // NewExactly makes one; id is part of its transactional IDs and has to be the same for ever. Only positions of the same epoch
 // are read.
@@ -74,11 +58,6 @@ func (c *Client) NewExactly(id, epoch string) *Exactly {
 	e.main = &transactor{e: e, id: id, wake: make(chan struct{}, 1)}
 	e.side = &transactor{e: e, id: id + "/side", wake: make(chan struct{}, 1)}
 	return e
-}
-
-// LaneKey names a lane among the positions: its Kafka partition, and over how many partitions keys are spread.
-func LaneKey(topic string, spread, partition int32) string {
-	return fmt.Sprintf("%s/%d/%d", topic, spread, partition)
 }
 
 // Open fences what an earlier process has left, and returns the positions of its lanes: the offset in the spool behind what is
@@ -154,11 +133,6 @@ func (e *Exactly) Ship(f *Flight) {
 	signal(e.main.wake)
 	signal(e.side.wake)
 }
-
-func (f *Flight) lane() string { return LaneKey(f.Topic.Name, f.Spread, f.Partition) }
-
-// next is the position behind f.
-func (f *Flight) next() uint64 { return f.Messages[len(f.Messages)-1].Offset + 1 }
 
 // Taken reports whether another process has taken over: this one sends nothing any more.
 func (e *Exactly) Taken() bool {
@@ -286,323 +260,4 @@ func (e *Exactly) report(done []*Flight) {
 	for _, f := range done {
 		f.Done(f, Result{Acked: len(f.Messages)})
 	}
-}
-
-// transactor is one transactional producer and its part of the positions.
-type transactor struct {
-	e    *Exactly
-	id   string
-	wake chan struct{}
-
-	opened    bool        // in this process: positions have a mark of it
-	producer  *kgo.Client // nil: to be opened
-	positions map[string]uint64
-}
-
-func (t *transactor) partition() int32 {
-	h := fnv.New32a()
-	h.Write([]byte(t.id))
-	return int32(h.Sum32() % positionPartitions)
-}
-
-// try sends flights in one transaction. done are committed; faulty have failed, or did not end in time. err says what else
-// was wrong.
-func (t *transactor) try(ctx context.Context, flights []*Flight, deadline time.Duration) (done, faulty []*Flight, err error) {
-	if t.producer == nil {
-		if err := t.open(ctx); err != nil {
-			return nil, nil, err
-		}
-		// What a commit of unknown outcome has delivered.
-		for _, f := range flights {
-			if t.positions[f.lane()] >= f.next() {
-				done = append(done, f)
-			}
-		}
-		if len(done) > 0 {
-			return done, nil, nil
-		}
-	}
-	if err := t.producer.BeginTransaction(); err != nil {
-		t.drop()
-		return nil, nil, err
-	}
-	began := time.Now()
-	ended, well, noted := t.produce(flights)
-	timer := time.NewTimer(deadline)
-	defer timer.Stop()
-	select {
-	case <-ended:
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	ok := false
-	select {
-	case <-ended:
-		ok = noted() == nil && !slices.ContainsFunc(flights, func(f *Flight) bool { return f.err != nil })
-	default:
-	}
-	if !ok {
-		healthy := well() // before the rest is failed
-		t.drop()          // fails what is on its way: all have an outcome now
-		<-ended
-		for _, f := range flights {
-			if f.err == nil {
-				continue
-			}
-			if v := Classify(f.err); v.Class == Dead || v.Reason == "transaction_authorization" || v.Reason == "producer_reset" {
-				err = f.err
-				continue
-			}
-			_, told := errors.AsType[*kerr.Error](f.err)
-			if ctx.Err() == nil && (told || healthy > 0) {
-				faulty = append(faulty, f)
-			}
-		}
-		if err == nil && len(faulty) == 0 && !errors.Is(noted(), kgo.ErrClientClosed) {
-			err = noted()
-		}
-		switch {
-		case err != nil:
-			faulty = nil // the producer's fault, or that of the positions' topic
-		case len(faulty) == 0:
-			err = errStalled // the cluster's
-		}
-		return nil, faulty, err
-	}
-	took := time.Since(began)
-	t.e.mu.Lock()
-	t.e.took += (took - t.e.took) / 4
-	t.e.mu.Unlock()
-	t.e.c.answered(took)
-	if err := t.commit(ctx, flights); err != nil {
-		t.drop()
-		return nil, nil, err
-	}
-	return flights, nil, nil
-}
-
-// produce hands the flights over, and the positions behind them: both are there or none is, so that they need not wait for each
-// other. The channel is closed when everything has an outcome; well is how many flights have been taken as a whole so far, noted
-// why a position was not taken.
-func (t *transactor) produce(flights []*Flight) (_ <-chan struct{}, well func() int, noted func() error) {
-	var mu sync.Mutex
-	var positions error
-	left, taken := len(flights), 0
-	for _, f := range flights {
-		left += len(f.Messages)
-		f.err, f.left = nil, len(f.Messages)
-	}
-	ended := make(chan struct{})
-	for _, f := range flights {
-		promise := func(_ *kgo.Record, err error) { // one for all
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil && (f.err == nil || errors.Is(f.err, kgo.ErrClientClosed)) {
-				f.err = err
-			}
-			if f.left--; f.left == 0 && f.err == nil {
-				taken++
-			}
-			if left--; left == 0 {
-				close(ended)
-			}
-		}
-		for i := range f.Messages {
-			m := &f.Messages[i]
-			m.rec.Topic, m.rec.Partition = f.Topic.Name, f.Partition
-			m.attempts++
-			t.producer.Produce(context.Background(), &m.rec, promise)
-		}
-	}
-	for _, f := range flights {
-		r := t.record(t.e.epoch+"\x00"+f.lane(), strconv.AppendUint(nil, f.next(), 10))
-		t.producer.Produce(context.Background(), r, func(_ *kgo.Record, err error) {
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil && positions == nil {
-				positions = err
-			}
-			if left--; left == 0 {
-				close(ended)
-			}
-		})
-	}
-	leave(t.producer)
-	return ended, func() int {
-			mu.Lock()
-			defer mu.Unlock()
-			return taken
-		}, func() error {
-			mu.Lock()
-			defer mu.Unlock()
-			return positions
-		}
-}
-
-func (t *transactor) commit(ctx context.Context, flights []*Flight) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
-	defer cancel()
-	if err := t.producer.EndTransaction(ctx, kgo.TryCommit); err != nil {
-		return err
-	}
-	for _, f := range flights {
-		t.positions[f.lane()] = f.next()
-	}
-	return nil
-}
-
-func (t *transactor) record(key string, value []byte) *kgo.Record {
-	return &kgo.Record{Topic: t.e.offset, Partition: t.partition(), Key: []byte(t.id + "\x00" + key), Value: value}
-}
-
-// drop closes the producer. What is on its way has an outcome then.
-func (t *transactor) drop() {
-	if t.producer != nil {
-		t.producer.Close()
-		t.producer = nil
-	}
-}
-
-func (t *transactor) open(ctx context.Context) error {
-	if err := t.notTaken(ctx); err != nil {
-		return err
-	}
-	if err := t.fence(ctx); err != nil {
-		return err
-	}
-	if err := t.read(ctx); err != nil {
-		t.drop()
-		return err
-	}
-	return nil
-}
-
-// fence makes the producer: from here on no other one of its ID can write, and what that had open is aborted.
-func (t *transactor) fence(ctx context.Context) error {
-	t.drop()
-	ctx, cancel := context.WithTimeout(ctx, openTimeout)
-	defer cancel()
-	c := t.e.c
-	p, err := kgo.NewClient(append([]kgo.Opt{
-		kgo.SeedBrokers(c.cfg.BrokerList()...),
-		kgo.ClientID(c.cfg.ClientID),
-		kgo.SoftwareNameAndVersion("forebay", "1"),
-		kgo.Dialer(c.dial),
-		kgo.WithHooks(txnHooks{hooks{c}}),
-		kgo.TransactionalID(t.id),
-		kgo.TransactionTimeout(txnTimeout),
-		kgo.RequiredAcks(kgo.AllISRAcks()),
-		kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.ProducerLinger(linger),
-		kgo.ProducerBatchMaxBytes(maxRequest - 1<<20),
-		kgo.BrokerMaxWriteBytes(maxRequest),
-		kgo.MaxBufferedRecords(1 << 30),
-		kgo.ProducerBatchCompression(slices.Clone(codecs[c.cfg.Compression])...),
-		kgo.ProduceRequestTimeout(10 * time.Second),
-		kgo.ConnIdleTimeout(idleTimeout),
-		kgo.MetadataMinAge(100 * time.Millisecond),
-		kgo.MetadataMaxAge(time.Minute),
-		kgo.DisableClientMetrics(),
-	}, c.identity...)...)
-	if err != nil {
-		return err
-	}
-	if _, _, err := p.ProducerID(ctx); err != nil {
-		p.Close()
-		return err
-	}
-	t.producer = p
-	return nil
-}
-
-// read reads the positions up to a record that this producer writes first: what comes behind it is its own.
-func (t *transactor) read(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, openTimeout)
-	defer cancel()
-	reader, err := t.reader()
-	if err != nil {
-		return err
-	}
-	defer reader.Close()
-	positions := make(map[string]uint64)
-	mark := t.e.instance + "/" + strconv.FormatInt(time.Now().UnixNano(), 10)
-	if err := t.producer.BeginTransaction(); err != nil {
-		return err
-	}
-	// The producer does not give up a record of which nobody knows whether the broker has it, whatever its context: closing it does.
-	written := make(chan error, 1)
-	t.producer.Produce(ctx, t.record("", []byte(mark)), func(_ *kgo.Record, err error) { written <- err })
-	select {
-	case err := <-written:
-		if err != nil {
-			return err
-		}
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	if err := t.producer.EndTransaction(ctx, kgo.TryCommit); err != nil {
-		return err
-	}
-	prefix := t.id + "\x00" + t.e.epoch + "\x00"
-	for {
-		fetches := reader.PollFetches(ctx)
-		if err := fetches.Err(); err != nil {
-			return err
-		}
-		end := false
-		fetches.EachRecord(func(r *kgo.Record) {
-			key, value := string(r.Key), string(r.Value)
-			if lane, ok := strings.CutPrefix(key, prefix); ok {
-				if n, err := strconv.ParseUint(value, 10, 64); err == nil {
-					positions[lane] = n
-				}
-			}
-			end = end || key == t.id+"\x00" && value == mark
-		})
-		if end {
-			t.positions, t.opened = positions, true
-			return nil
-		}
-	}
-}
-
-// reader reads what is committed in the partition of t's positions, from its start.
-func (t *transactor) reader(more ...kgo.Opt) (*kgo.Client, error) {
-	c := t.e.c
-	return kgo.NewClient(append([]kgo.Opt{
-		kgo.SeedBrokers(c.cfg.BrokerList()...),
-		kgo.ClientID(c.cfg.ClientID),
-		kgo.Dialer(c.dial),
-		kgo.DisableClientMetrics(),
-		kgo.MetadataMinAge(100 * time.Millisecond),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.FetchMaxWait(100 * time.Millisecond),
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{t.e.offset: {t.partition(): kgo.NewOffset().AtStart()}}),
-	}, slices.Concat(c.identity, more)...)...)
-}
-
-// answered takes note of a transaction's flights that had their outcomes.
-func (c *Client) answered(took time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.flightTime += (took - c.flightTime) / 8
-	c.aliveLocked(time.Now())
-}
-
-// EnsurePositions makes the topic of positions when it is not there.
-func (c *Client) EnsurePositions(ctx context.Context) error {
-	c.mu.Lock()
-	admin := c.admin
-	c.mu.Unlock()
-	if admin == nil {
-		return errors.New("the producer is being built anew")
-	}
-	compact, unclean := "compact", "false"
-	_, err := admin.CreateTopic(ctx, positionPartitions, -1, map[string]*string{
-		"cleanup.policy": &compact, "unclean.leader.election.enable": &unclean,
-	}, PositionsTopic)
-	if err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
-		return fmt.Errorf("topic %s: %w", PositionsTopic, err)
-	}
-	return nil
 }

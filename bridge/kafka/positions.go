@@ -1,0 +1,127 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// PositionsTopic holds the positions of lanes that deliver exactly once.
+const PositionsTopic = "forebay.positions"
+
+const positionPartitions = 16 // of it: readers of one wait for open transactions in it
+
+// LaneKey names a lane among the positions: its Kafka partition, and over how many partitions keys are spread.
+func LaneKey(topic string, spread, partition int32) string {
+	return fmt.Sprintf("%s/%d/%d", topic, spread, partition)
+}
+
+// lane is the name of f's lane.
+func (f *Flight) lane() string { return LaneKey(f.Topic.Name, f.Spread, f.Partition) }
+
+// next is the position behind f.
+func (f *Flight) next() uint64 { return f.Messages[len(f.Messages)-1].Offset + 1 }
+
+// EnsurePositions makes the topic of positions when it is not there.
+func (c *Client) EnsurePositions(ctx context.Context) error {
+	c.mu.Lock()
+	admin := c.admin
+	c.mu.Unlock()
+	if admin == nil {
+		return errors.New("the producer is being built anew")
+	}
+	compact, unclean := "compact", "false"
+	_, err := admin.CreateTopic(ctx, positionPartitions, -1, map[string]*string{
+		"cleanup.policy": &compact, "unclean.leader.election.enable": &unclean,
+	}, PositionsTopic)
+	if err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
+		return fmt.Errorf("topic %s: %w", PositionsTopic, err)
+	}
+	return nil
+}
+
+// partition is the one of t's positions.
+func (t *transactor) partition() int32 {
+	h := fnv.New32a()
+	h.Write([]byte(t.id))
+	return int32(h.Sum32() % positionPartitions)
+}
+
+// record is one of t's: the position of a lane, or with an empty key the mark of this process.
+func (t *transactor) record(key string, value []byte) *kgo.Record {
+	return &kgo.Record{Topic: t.e.offset, Partition: t.partition(), Key: []byte(t.id + "\x00" + key), Value: value}
+}
+
+// read reads the positions up to a record that this producer writes first: what comes behind it is its own.
+func (t *transactor) read(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	reader, err := t.reader()
+	if err != nil {
+		return err
+	}
+	defer reader.Close()
+	positions := make(map[string]uint64)
+	mark := t.e.instance + "/" + strconv.FormatInt(time.Now().UnixNano(), 10)
+	if err := t.producer.BeginTransaction(); err != nil {
+		return err
+	}
+	// The producer does not give up a record of which nobody knows whether the broker has it, whatever its context: closing it does.
+	written := make(chan error, 1)
+	t.producer.Produce(ctx, t.record("", []byte(mark)), func(_ *kgo.Record, err error) { written <- err })
+	select {
+	case err := <-written:
+		if err != nil {
+			return err
+		}
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := t.producer.EndTransaction(ctx, kgo.TryCommit); err != nil {
+		return err
+	}
+	prefix := t.id + "\x00" + t.e.epoch + "\x00"
+	for {
+		fetches := reader.PollFetches(ctx)
+		if err := fetches.Err(); err != nil {
+			return err
+		}
+		end := false
+		fetches.EachRecord(func(r *kgo.Record) {
+			key, value := string(r.Key), string(r.Value)
+			if lane, ok := strings.CutPrefix(key, prefix); ok {
+				if n, err := strconv.ParseUint(value, 10, 64); err == nil {
+					positions[lane] = n
+				}
+			}
+			end = end || key == t.id+"\x00" && value == mark
+		})
+		if end {
+			t.positions, t.opened = positions, true
+			return nil
+		}
+	}
+}
+
+// reader reads what is committed in the partition of t's positions, from its start.
+func (t *transactor) reader(more ...kgo.Opt) (*kgo.Client, error) {
+	c := t.e.c
+	return kgo.NewClient(append([]kgo.Opt{
+		kgo.SeedBrokers(c.cfg.BrokerList()...),
+		kgo.ClientID(c.cfg.ClientID),
+		kgo.Dialer(c.dial),
+		kgo.DisableClientMetrics(),
+		kgo.MetadataMinAge(100 * time.Millisecond),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.FetchMaxWait(100 * time.Millisecond),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{t.e.offset: {t.partition(): kgo.NewOffset().AtStart()}}),
+	}, slices.Concat(c.identity, more)...)...)
+}
