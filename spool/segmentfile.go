@@ -158,6 +158,13 @@ func (st *stream) findRange(p int, o Offset) (f *segmentFile, in segmentRange) {
 	return nil, segmentRange{}
 }
 
+// segments are those of st now, in the order of the log.
+func (st *stream) segments() []*segmentFile {
+	st.segMu.RLock()
+	defer st.segMu.RUnlock()
+	return append([]*segmentFile(nil), st.segs...)
+}
+
 // active is the segment that is written to, nil when there is none.
 func (st *stream) active() *segmentFile {
 	st.segMu.RLock()
