@@ -26,55 +26,34 @@ type Unbanned struct {
 //	POST   /api/v1/bans     one more; parameters client, user and address, at least one of them, until and reason. Who is in is ended.
 //	DELETE /api/v1/bans     takes those away that have exactly these conditions
 func (s *server) bans(mux *http.ServeMux) {
-	mux.HandleFunc("GET /api/v1/bans", s.answerFront(func(f *mqtt.Server, _ *query) (any, error) {
+	on := func(pattern string, fn func(context.Context, *mqtt.Server, *query) (any, error)) {
+		mux.HandleFunc(pattern, s.answer(from(s.o.Front, noFront, fn)))
+	}
+	on("GET /api/v1/bans", func(_ context.Context, f *mqtt.Server, _ *query) (any, error) {
 		return Bans{append([]auth.Ban{}, f.Bans()...)}, nil
-	}))
-	mux.HandleFunc("POST /api/v1/bans", s.answerFront(func(f *mqtt.Server, q *query) (any, error) {
+	})
+	on("POST /api/v1/bans", func(_ context.Context, f *mqtt.Server, q *query) (any, error) {
 		b := q.ban()
 		if q.err != nil {
 			return nil, q.err
 		}
 		return b, f.Ban(b)
-	}))
-	mux.HandleFunc("DELETE /api/v1/bans", s.answerFront(func(f *mqtt.Server, q *query) (any, error) {
+	})
+	on("DELETE /api/v1/bans", func(_ context.Context, f *mqtt.Server, q *query) (any, error) {
 		b := q.ban()
 		if q.err != nil {
 			return nil, q.err
 		}
 		n, err := f.Unban(b)
 		return Unbanned{n}, err
-	}))
+	})
 }
 
 // reload serves POST /api/v1/reload: what SIGHUP does, with its faults in the answer.
 func (s *server) reload(mux *http.ServeMux) {
-	mux.HandleFunc("POST /api/v1/reload", s.answerFront(func(f *mqtt.Server, _ *query) (any, error) {
+	mux.HandleFunc("POST /api/v1/reload", s.answer(from(s.o.Front, noFront, func(_ context.Context, f *mqtt.Server, _ *query) (any, error) {
 		return struct{}{}, f.Reload()
-	}))
-}
-
-func (s *server) answerFront(fn func(*mqtt.Server, *query) (any, error)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		leave, ok := s.admit(w, r)
-		if !ok {
-			return
-		}
-		defer leave()
-		var f *mqtt.Server
-		if s.o.Front != nil {
-			f = s.o.Front()
-		}
-		if f == nil {
-			write(w, http.StatusServiceUnavailable, fault{"the MQTT front is not open: see /readyz"})
-			return
-		}
-		v, err := fn(f, &query{Values: r.URL.Query()})
-		if err != nil {
-			write(w, statusOf(err), fault{err.Error()})
-			return
-		}
-		write(w, http.StatusOK, v)
-	}
+	})))
 }
 
 // ban reads the parameters of a ban.

@@ -18,8 +18,8 @@ import (
 // A page names where the next one begins; it is the caller who goes on, and sees the progress.
 func (s *server) deadLetters(mux *http.ServeMux) {
 	type work = func(*bridge.DeadLetters, context.Context, bridge.DeadLetterQuery, bool) (bridge.DeadLetterWork, error)
-	on := func(pattern string, fn func(context.Context, *bridge.DeadLetters, bridge.DeadLetterQuery, *http.Request) (any, error)) {
-		mux.HandleFunc(pattern, s.answerBridge(func(ctx context.Context, b *bridge.Bridge, q *query, r *http.Request) (any, error) {
+	on := func(pattern string, fn func(context.Context, *bridge.DeadLetters, bridge.DeadLetterQuery, *query) (any, error)) {
+		mux.HandleFunc(pattern, s.answer(from(s.o.Bridge, noBridge, func(ctx context.Context, b *bridge.Bridge, q *query) (any, error) {
 			selected := letterQuery(q)
 			if q.err != nil {
 				return nil, q.err
@@ -28,46 +28,19 @@ func (s *server) deadLetters(mux *http.ServeMux) {
 			if d == nil {
 				return nil, bridge.ErrNoDeadLetters
 			}
-			return fn(ctx, d, selected, r)
-		}))
+			return fn(ctx, d, selected, q)
+		})))
 	}
-	on("GET /api/v1/deadletters", func(ctx context.Context, d *bridge.DeadLetters, q bridge.DeadLetterQuery, _ *http.Request) (any, error) {
+	on("GET /api/v1/deadletters", func(ctx context.Context, d *bridge.DeadLetters, q bridge.DeadLetterQuery, _ *query) (any, error) {
 		return d.List(ctx, q)
 	})
-	on("GET /api/v1/deadletters/{id}", func(ctx context.Context, d *bridge.DeadLetters, _ bridge.DeadLetterQuery, r *http.Request) (any, error) {
-		return d.Show(ctx, r.PathValue("id"))
+	on("GET /api/v1/deadletters/{id}", func(ctx context.Context, d *bridge.DeadLetters, _ bridge.DeadLetterQuery, q *query) (any, error) {
+		return d.Show(ctx, q.path("id"))
 	})
 	for name, fn := range map[string]work{"redrive": (*bridge.DeadLetters).Redrive, "purge": (*bridge.DeadLetters).Purge} {
-		on("POST /api/v1/deadletters/"+name, func(ctx context.Context, d *bridge.DeadLetters, q bridge.DeadLetterQuery, r *http.Request) (any, error) {
-			return fn(d, ctx, q, r.URL.Query().Get("dry_run") == "true")
+		on("POST /api/v1/deadletters/"+name, func(ctx context.Context, d *bridge.DeadLetters, selected bridge.DeadLetterQuery, q *query) (any, error) {
+			return fn(d, ctx, selected, q.text("dry_run") == "true")
 		})
-	}
-}
-
-// answerBridge answers with what fn finds out from the bridge.
-func (s *server) answerBridge(fn func(context.Context, *bridge.Bridge, *query, *http.Request) (any, error)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		leave, ok := s.admit(w, r)
-		if !ok {
-			return
-		}
-		defer leave()
-		var b *bridge.Bridge
-		if s.o.Bridge != nil {
-			b = s.o.Bridge()
-		}
-		if b == nil {
-			write(w, http.StatusServiceUnavailable, fault{"the bridge is not open: see /readyz"})
-			return
-		}
-		ctx, cancel := context.WithTimeout(r.Context(), maxLook)
-		defer cancel()
-		v, err := fn(ctx, b, &query{Values: r.URL.Query()}, r)
-		if err != nil {
-			write(w, statusOf(err), fault{err.Error()})
-			return
-		}
-		write(w, http.StatusOK, v)
 	}
 }
 

@@ -19,46 +19,23 @@ type Downlinks struct {
 //	POST /api/v1/downlinks/{name}/pause    read nothing until it is resumed
 //	POST /api/v1/downlinks/{name}/resume   go on, also behind gaps
 func (s *server) downlinks(mux *http.ServeMux) {
+	on := func(pattern string, fn func(context.Context, *downlink.Engine, *query) (any, error)) {
+		mux.HandleFunc(pattern, s.answer(from(s.o.Downlinks, noDownlinks, fn)))
+	}
 	type change = func(*downlink.Engine, context.Context, string) error
-	mux.HandleFunc("GET /api/v1/downlinks", s.answerDownlinks(func(_ context.Context, e *downlink.Engine, _ *http.Request) (any, error) {
+	on("GET /api/v1/downlinks", func(_ context.Context, e *downlink.Engine, _ *query) (any, error) {
 		return Downlinks{e.List()}, nil
-	}))
-	mux.HandleFunc("GET /api/v1/downlinks/{name}", s.answerDownlinks(func(_ context.Context, e *downlink.Engine, r *http.Request) (any, error) {
-		return e.Show(r.PathValue("name"))
-	}))
+	})
+	on("GET /api/v1/downlinks/{name}", func(_ context.Context, e *downlink.Engine, q *query) (any, error) {
+		return e.Show(q.path("name"))
+	})
 	for name, fn := range map[string]change{"pause": (*downlink.Engine).Pause, "resume": (*downlink.Engine).Resume} {
-		mux.HandleFunc("POST /api/v1/downlinks/{name}/"+name, s.answerDownlinks(func(ctx context.Context, e *downlink.Engine, r *http.Request) (any, error) {
-			if err := fn(e, ctx, r.PathValue("name")); err != nil {
+		on("POST /api/v1/downlinks/{name}/"+name, func(ctx context.Context, e *downlink.Engine, q *query) (any, error) {
+			if err := fn(e, ctx, q.path("name")); err != nil {
 				return nil, err
 			}
-			return e.Show(r.PathValue("name"))
-		}))
-	}
-}
-
-func (s *server) answerDownlinks(fn func(context.Context, *downlink.Engine, *http.Request) (any, error)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		leave, ok := s.admit(w, r)
-		if !ok {
-			return
-		}
-		defer leave()
-		var e *downlink.Engine
-		if s.o.Downlinks != nil {
-			e = s.o.Downlinks()
-		}
-		if e == nil {
-			write(w, http.StatusServiceUnavailable, fault{"the downlinks have not started: see /readyz"})
-			return
-		}
-		ctx, cancel := context.WithTimeout(r.Context(), maxLook)
-		defer cancel()
-		v, err := fn(ctx, e, r)
-		if err != nil {
-			write(w, statusOf(err), fault{err.Error()})
-			return
-		}
-		write(w, http.StatusOK, v)
+			return e.Show(q.path("name"))
+		})
 	}
 }
 

@@ -21,47 +21,24 @@ type Replays struct {
 //	GET  /api/v1/replays/{id}          one
 //	POST /api/v1/replays/{id}/cancel   and resume
 func (s *server) replays(mux *http.ServeMux) {
-	mux.HandleFunc("GET /api/v1/replays", s.answerReplay(func(_ context.Context, e *replay.Engine, _ *http.Request) (any, error) {
-		return Replays{e.List()}, nil
-	}))
-	mux.HandleFunc("POST /api/v1/replays", s.answerReplay(func(ctx context.Context, e *replay.Engine, r *http.Request) (any, error) {
-		return e.Start(ctx, replayRequest(r.URL.Query()))
-	}))
-	mux.HandleFunc("GET /api/v1/replays/{id}", s.answerReplay(func(_ context.Context, e *replay.Engine, r *http.Request) (any, error) {
-		return e.Show(r.PathValue("id"))
-	}))
-	mux.HandleFunc("POST /api/v1/replays/{id}/cancel", s.answerReplay(func(ctx context.Context, e *replay.Engine, r *http.Request) (any, error) {
-		return e.Cancel(ctx, r.PathValue("id"))
-	}))
-	mux.HandleFunc("POST /api/v1/replays/{id}/resume", s.answerReplay(func(ctx context.Context, e *replay.Engine, r *http.Request) (any, error) {
-		return e.Resume(ctx, r.PathValue("id"))
-	}))
-}
-
-func (s *server) answerReplay(fn func(context.Context, *replay.Engine, *http.Request) (any, error)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		leave, ok := s.admit(w, r)
-		if !ok {
-			return
-		}
-		defer leave()
-		var e *replay.Engine
-		if s.o.Replay != nil {
-			e = s.o.Replay()
-		}
-		if e == nil {
-			write(w, http.StatusServiceUnavailable, fault{"replay is not open: see /readyz"})
-			return
-		}
-		ctx, cancel := context.WithTimeout(r.Context(), maxLook)
-		defer cancel()
-		v, err := fn(ctx, e, r)
-		if err != nil {
-			write(w, statusOf(err), fault{err.Error()})
-			return
-		}
-		write(w, http.StatusOK, v)
+	on := func(pattern string, fn func(context.Context, *replay.Engine, *query) (any, error)) {
+		mux.HandleFunc(pattern, s.answer(from(s.o.Replay, noReplay, fn)))
 	}
+	on("GET /api/v1/replays", func(_ context.Context, e *replay.Engine, _ *query) (any, error) {
+		return Replays{e.List()}, nil
+	})
+	on("POST /api/v1/replays", func(ctx context.Context, e *replay.Engine, q *query) (any, error) {
+		return e.Start(ctx, replayRequest(q.Values))
+	})
+	on("GET /api/v1/replays/{id}", func(_ context.Context, e *replay.Engine, q *query) (any, error) {
+		return e.Show(q.path("id"))
+	})
+	on("POST /api/v1/replays/{id}/cancel", func(ctx context.Context, e *replay.Engine, q *query) (any, error) {
+		return e.Cancel(ctx, q.path("id"))
+	})
+	on("POST /api/v1/replays/{id}/resume", func(ctx context.Context, e *replay.Engine, q *query) (any, error) {
+		return e.Resume(ctx, q.path("id"))
+	})
 }
 
 func replayRequest(q url.Values) replay.Request {

@@ -22,29 +22,32 @@ type Routes struct {
 //	POST /api/v1/routes/{name}/failover go on with another upstream of the route; parameter to: its name
 //	POST /api/v1/routes/{name}/retire   give up what the spool keeps for a route that the configuration does not have
 func (s *server) routes(mux *http.ServeMux) {
+	on := func(pattern string, fn func(context.Context, *bridge.Bridge, *query) (any, error)) {
+		mux.HandleFunc(pattern, s.answer(from(s.o.Bridge, noBridge, fn)))
+	}
 	type change = func(*bridge.Bridge, context.Context, string, string) error
-	mux.HandleFunc("GET /api/v1/routes", s.answerBridge(func(_ context.Context, b *bridge.Bridge, _ *query, _ *http.Request) (any, error) {
+	on("GET /api/v1/routes", func(_ context.Context, b *bridge.Bridge, _ *query) (any, error) {
 		return Routes{b.Routes(), b.Orphans()}, nil
-	}))
-	mux.HandleFunc("GET /api/v1/routes/{name}", s.answerBridge(func(_ context.Context, b *bridge.Bridge, _ *query, r *http.Request) (any, error) {
-		return b.Route(r.PathValue("name"))
-	}))
-	mux.HandleFunc("POST /api/v1/routes/{name}/retire", s.answerBridge(func(ctx context.Context, b *bridge.Bridge, _ *query, r *http.Request) (any, error) {
-		return b.Retire(ctx, r.PathValue("name"))
-	}))
-	mux.HandleFunc("POST /api/v1/routes/{name}/failover", s.answerBridge(func(ctx context.Context, b *bridge.Bridge, q *query, r *http.Request) (any, error) {
-		if err := b.Failover(ctx, r.PathValue("name"), q.text("to")); err != nil {
+	})
+	on("GET /api/v1/routes/{name}", func(_ context.Context, b *bridge.Bridge, q *query) (any, error) {
+		return b.Route(q.path("name"))
+	})
+	on("POST /api/v1/routes/{name}/retire", func(ctx context.Context, b *bridge.Bridge, q *query) (any, error) {
+		return b.Retire(ctx, q.path("name"))
+	})
+	on("POST /api/v1/routes/{name}/failover", func(ctx context.Context, b *bridge.Bridge, q *query) (any, error) {
+		if err := b.Failover(ctx, q.path("name"), q.text("to")); err != nil {
 			return nil, err
 		}
-		return b.Route(r.PathValue("name"))
-	}))
+		return b.Route(q.path("name"))
+	})
 	for name, fn := range map[string]change{"pause": (*bridge.Bridge).Pause, "resume": (*bridge.Bridge).Resume} {
-		mux.HandleFunc("POST /api/v1/routes/{name}/"+name, s.answerBridge(func(ctx context.Context, b *bridge.Bridge, q *query, r *http.Request) (any, error) {
-			if err := fn(b, ctx, r.PathValue("name"), q.text("lane")); err != nil {
+		on("POST /api/v1/routes/{name}/"+name, func(ctx context.Context, b *bridge.Bridge, q *query) (any, error) {
+			if err := fn(b, ctx, q.path("name"), q.text("lane")); err != nil {
 				return nil, err
 			}
-			return b.Route(r.PathValue("name"))
-		}))
+			return b.Route(q.path("name"))
+		})
 	}
 }
 

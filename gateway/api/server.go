@@ -48,29 +48,7 @@ const (
 func New(o Options) http.Handler {
 	s := &server{o: o, slots: make(chan struct{}, atOnce)}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /api/v1/spool", s.answer(func(ctx context.Context, in spool.Inspector, _ *query) (any, error) { return in.List(ctx) }))
-	mux.HandleFunc("GET /api/v1/spool/segments", s.answer(func(ctx context.Context, in spool.Inspector, q *query) (any, error) {
-		return ask(ctx, q, in.ListSegments, spool.SegmentsQuery{Stream: q.text("stream"), After: q.text("after"), Limit: q.number("limit", 0)})
-	}))
-	mux.HandleFunc("GET /api/v1/spool/segment", s.answer(func(ctx context.Context, in spool.Inspector, q *query) (any, error) {
-		return ask(ctx, q, in.InspectSegment, spool.SegmentQuery{
-			Stream: q.text("stream"), Sequence: q.big("sequence"), Partition: q.number("partition", -1), Limit: q.number("limit", 0),
-		})
-	}))
-	mux.HandleFunc("GET /api/v1/spool/journal", s.answer(func(ctx context.Context, in spool.Inspector, q *query) (any, error) {
-		return ask(ctx, q, in.InspectJournal, spool.JournalQuery{After: q.big("after"), Limit: q.number("limit", 0)})
-	}))
-	mux.HandleFunc("GET /api/v1/spool/meta", s.answer(func(ctx context.Context, in spool.Inspector, q *query) (any, error) {
-		return ask(ctx, q, in.InspectMeta, spool.MetaQuery{Space: q.text("space"), After: q.text("after"), Limit: q.number("limit", 0)})
-	}))
-	mux.HandleFunc("GET /api/v1/spool/verify", s.answer(func(ctx context.Context, in spool.Inspector, q *query) (any, error) {
-		v, ok := in.(verifier)
-		if stream, seq := q.text("stream"), q.big("sequence"); q.err == nil && ok {
-			return v.VerifySegment(ctx, stream, seq)
-		}
-		return nil, errors.Join(q.err, errors.ErrUnsupported)
-	}))
-	mux.HandleFunc("GET /api/v1/spool/records", s.records)
+	s.spool(mux)
 	s.deadLetters(mux)
 	s.routes(mux)
 	s.downlinks(mux)
@@ -81,13 +59,6 @@ func New(o Options) http.Handler {
 	return s.audited(mux)
 }
 
-// verifier is an Inspector that can verify a segment in use.
-type verifier interface {
-	VerifySegment(ctx context.Context, stream string, seq uint64) (spool.VerifyResult, error)
-}
-
-var _ verifier = (*spool.Spool)(nil)
-
 type server struct {
 	o     Options
 	slots chan struct{}
@@ -96,19 +67,6 @@ type server struct {
 // fault is the body of an answer that is none.
 type fault struct {
 	Error string `json:"error"`
-}
-
-// enter lets a request for the spool in, or answers it.
-func (s *server) enter(w http.ResponseWriter, r *http.Request) (in spool.Inspector, leave func(), ok bool) {
-	if leave, ok = s.admit(w, r); !ok {
-		return nil, nil, false
-	}
-	if in = s.o.Spool(); in == nil {
-		leave()
-		write(w, http.StatusServiceUnavailable, fault{"the spool is not open: see /readyz"})
-		return nil, nil, false
-	}
-	return in, leave, true
 }
 
 // admit lets a request in, or answers it.
@@ -128,16 +86,17 @@ func (s *server) admit(w http.ResponseWriter, r *http.Request) (leave func(), ok
 	}
 }
 
-func (s *server) answer(fn func(context.Context, spool.Inspector, *query) (any, error)) http.HandlerFunc {
+// answer answers with what fn finds out.
+func (s *server) answer(fn func(context.Context, *query) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		in, leave, ok := s.enter(w, r)
+		leave, ok := s.admit(w, r)
 		if !ok {
 			return
 		}
 		defer leave()
 		ctx, cancel := context.WithTimeout(r.Context(), maxLook)
 		defer cancel()
-		v, err := fn(ctx, in, &query{Values: r.URL.Query()})
+		v, err := fn(ctx, newQuery(r))
 		if err != nil {
 			write(w, statusOf(err), fault{err.Error()})
 			return
@@ -146,56 +105,32 @@ func (s *server) answer(fn func(context.Context, spool.Inspector, *query) (any, 
 	}
 }
 
-func ask[Q, A any](ctx context.Context, q *query, fn func(context.Context, Q) (A, error), what Q) (any, error) {
-	if q.err != nil {
-		return nil, q.err
+// from asks a part of the gateway, or says that there is none yet: of is nil then, or returns nil.
+func from[P comparable](of func() P, absent notOpen, fn func(context.Context, P, *query) (any, error)) func(context.Context, *query) (any, error) {
+	return func(ctx context.Context, q *query) (any, error) {
+		var part, none P
+		if of != nil {
+			part = of()
+		}
+		if part == none {
+			return nil, absent
+		}
+		return fn(ctx, part, q)
 	}
-	return fn(ctx, what)
 }
 
-// records answers with lines: records and gaps, then one that says where to go on, or that this is the end.
-func (s *server) records(w http.ResponseWriter, r *http.Request) {
-	in, leave, ok := s.enter(w, r)
-	if !ok {
-		return
-	}
-	defer leave()
-	v := &query{Values: r.URL.Query()}
-	q := spool.DumpQuery{
-		Stream: v.text("stream"), Partition: v.number("partition", -1), From: spool.Offset(v.big("from")), To: spool.Offset(v.big("to")),
-		Since: v.time("since"), Until: v.time("until"), Filter: v.text("filter"), Client: v.text("client"), Expired: v.text("expired") == "true",
-		Limit: min(v.number("limit", maxRecords), maxRecords), MaxBytes: maxPage, MaxTime: maxPageTime,
-	}
-	if at := v.text("at"); at != "" {
-		q.At = v.position(at)
-	}
-	if v.err != nil {
-		write(w, statusOf(v.err), fault{v.err.Error()})
-		return
-	}
-	var page bytes.Buffer
-	enc := json.NewEncoder(&page)
-	enc.SetEscapeHTML(false)
-	ctx, cancel := context.WithTimeout(r.Context(), maxLook)
-	defer cancel()
-	next, err := in.Dump(ctx, q, func(i spool.DumpItem) error { return enc.Encode(i.Line()) })
-	if err == nil {
-		err = enc.Encode(pageEnd{End: next == nil, Next: next})
-	}
-	if err != nil {
-		write(w, statusOf(err), fault{err.Error()})
-		return
-	}
-	w.Header().Set("Content-Type", "application/x-ndjson")
-	w.Header().Set("Cache-Control", "no-store")
-	_, _ = w.Write(page.Bytes())
-}
+// notOpen means that a part of the gateway cannot be asked.
+type notOpen string
 
-// pageEnd is the last line of a page of records: without it, something was cut off.
-type pageEnd struct {
-	End  bool                `json:"end"`
-	Next *spool.DumpPosition `json:"next,omitempty"`
-}
+const (
+	noSpool     notOpen = "the spool is not open: see /readyz"
+	noBridge    notOpen = "the bridge is not open: see /readyz"
+	noFront     notOpen = "the MQTT front is not open: see /readyz"
+	noReplay    notOpen = "replay is not open: see /readyz"
+	noDownlinks notOpen = "the downlinks have not started: see /readyz"
+)
+
+func (e notOpen) Error() string { return string(e) }
 
 var errQuery = errors.New("query")
 
@@ -210,7 +145,7 @@ func statusOf(err error) int {
 	case errors.Is(err, backup.ErrRunning), errors.Is(err, bridge.ErrBusy), errors.Is(err, bridge.ErrConfigured), errors.Is(err, bridge.ErrCannotMove),
 		errors.Is(err, replay.ErrBusy), errors.Is(err, replay.ErrState):
 		return http.StatusConflict
-	case errors.Is(err, bridge.ErrClosed), errors.Is(err, replay.ErrClosed), errors.Is(err, spool.ErrClosed), errors.Is(err, context.DeadlineExceeded):
+	case errors.As(err, new(notOpen)), errors.Is(err, bridge.ErrClosed), errors.Is(err, replay.ErrClosed), errors.Is(err, spool.ErrClosed), errors.Is(err, context.DeadlineExceeded):
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusInternalServerError
@@ -234,8 +169,14 @@ func write(w http.ResponseWriter, status int, v any) {
 // query reads a request's parameters and keeps the first fault.
 type query struct {
 	url.Values
+	r   *http.Request
 	err error
 }
+
+func newQuery(r *http.Request) *query { return &query{Values: r.URL.Query(), r: r} }
+
+// path is what stands in the path in the place of {name}.
+func (q *query) path(name string) string { return q.r.PathValue(name) }
 
 func (q *query) text(name string) string { return q.Get(name) }
 

@@ -25,45 +25,27 @@ var ErrNoTiering = errors.New("tiering is not configured: tiering.url is empty")
 //	GET  /api/v1/backup    how the last backup is
 //	POST /api/v1/backup    begin one; parameters url and credentials_file
 func (s *server) tiering(mux *http.ServeMux) {
-	mux.HandleFunc("GET /api/v1/tiering", s.tell(func(*http.Request) (any, error) {
+	mux.HandleFunc("GET /api/v1/tiering", s.answer(func(context.Context, *query) (any, error) {
 		if s.o.Tier == nil || s.o.Tier() == nil {
 			return nil, ErrNoTiering
 		}
 		return s.o.Tier().Status(), nil
 	}))
-	mux.HandleFunc("GET /api/v1/backup", s.tell(func(*http.Request) (any, error) {
+	mux.HandleFunc("GET /api/v1/backup", s.answer(func(context.Context, *query) (any, error) {
 		if s.o.Backup == nil {
 			return nil, errors.ErrUnsupported
 		}
 		return s.o.Backup.BackupStatus(), nil
 	}))
-	mux.HandleFunc("POST /api/v1/backup", s.tell(func(r *http.Request) (any, error) {
+	mux.HandleFunc("POST /api/v1/backup", s.answer(func(_ context.Context, q *query) (any, error) {
 		if s.o.Backup == nil {
 			return nil, errors.ErrUnsupported
 		}
-		q := r.URL.Query()
-		if err := s.o.Backup.StartBackup(q.Get("url"), q.Get("credentials_file")); err != nil {
+		if err := s.o.Backup.StartBackup(q.text("url"), q.text("credentials_file")); err != nil {
 			return nil, err
 		}
 		return s.o.Backup.BackupStatus(), nil
 	}))
-}
-
-// tell answers without the spool.
-func (s *server) tell(fn func(*http.Request) (any, error)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		leave, ok := s.admit(w, r)
-		if !ok {
-			return
-		}
-		defer leave()
-		v, err := fn(r)
-		if err != nil {
-			write(w, statusOf(err), fault{err.Error()})
-			return
-		}
-		write(w, http.StatusOK, v)
-	}
 }
 
 // Tiering describes what is stored.
