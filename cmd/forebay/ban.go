@@ -2,10 +2,12 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/forebay-gateway/forebay/gateway/api"
 	"github.com/forebay-gateway/forebay/mqtt/auth"
 )
 
@@ -28,31 +30,19 @@ gateway.data_dir.`,
 }
 
 func newBanLs() *cobra.Command {
-	cmd := &cobra.Command{Use: "ls", Short: "List the bans in force", Args: cobra.NoArgs}
-	target, out := addRunning(cmd), addOutput(cmd)
-	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
-		c, err := target.open()
-		if err != nil {
-			return err
+	return newAskAll(&cobra.Command{Use: "ls", Short: "List the bans in force"}, (*api.Client).Bans, printBans)
+}
+
+func printBans(w io.Writer, bans api.Bans) error {
+	t := table(w, "CLIENT\tUSER\tADDRESS\tUNTIL\tAUTOMATIC\tREASON")
+	for _, b := range bans.Bans {
+		address := ""
+		if b.Address.IsValid() {
+			address = b.Address.String()
 		}
-		bans, err := c.Bans(contextOf(cmd))
-		if err != nil {
-			return hinted(c, err)
-		}
-		if out.json {
-			return writeJSON(cmd.OutOrStdout(), bans)
-		}
-		t := table(cmd.OutOrStdout(), "CLIENT\tUSER\tADDRESS\tUNTIL\tAUTOMATIC\tREASON")
-		for _, b := range bans.Bans {
-			address := ""
-			if b.Address.IsValid() {
-				address = b.Address.String()
-			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%t\t%s\n", quoted(b.Client), quoted(b.User), address, stamp(b.Until), b.Automatic, quoted(b.Reason))
-		}
-		return t.Flush()
-	})
-	return cmd
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%t\t%s\n", quoted(b.Client), quoted(b.User), address, stamp(b.Until), b.Automatic, quoted(b.Reason))
+	}
+	return t.Flush()
 }
 
 // banFlags are the conditions of a ban.

@@ -182,7 +182,7 @@ func shortened(s string, n int) string {
 }
 
 func newDeadLetterShow() *cobra.Command {
-	return newShow(&cobra.Command{Use: "show ID", Short: "Show a dead letter with its record"}, (*api.Client).DeadLetter, printLetter)
+	return newAskOne(&cobra.Command{Use: "show ID", Short: "Show a dead letter with its record"}, (*api.Client).DeadLetter, printLetter)
 }
 
 func printLetter(w io.Writer, l bridge.DeadLetter) error {

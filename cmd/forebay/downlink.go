@@ -37,28 +37,16 @@ gateway.data_dir.`,
 }
 
 func newDownlinkLs() *cobra.Command {
-	cmd := &cobra.Command{Use: "ls", Short: "List downlinks, how they are and what they have brought", Args: cobra.NoArgs}
-	target, out := addRunning(cmd), addOutput(cmd)
-	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
-		c, err := target.open()
-		if err != nil {
-			return err
-		}
-		all, err := c.Downlinks(contextOf(cmd))
-		if err != nil {
-			return hinted(c, err)
-		}
-		if out.json {
-			return writeJSON(cmd.OutOrStdout(), all)
-		}
-		t := table(cmd.OutOrStdout(), "DOWNLINK\tSTATE\tSINCE\tUPSTREAM\tKAFKA TOPICS\tMQTT TOPIC\tPARTITIONS\tLAG\tRECORDS\tPOISON\tGAPS\tNOTE")
-		for _, d := range all.Downlinks {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\n", d.Downlink, d.State, stamp(d.Since), d.Upstream, shortened(d.Topics, 40),
-				d.Topic, d.Partitions, d.Lag, d.Records, total(d.Poison), total(d.Gaps), shortened(quoted(downlinkNote(d)), 100))
-		}
-		return t.Flush()
-	})
-	return cmd
+	return newAskAll(&cobra.Command{Use: "ls", Short: "List downlinks, how they are and what they have brought"}, (*api.Client).Downlinks, printDownlinks)
+}
+
+func printDownlinks(w io.Writer, all api.Downlinks) error {
+	t := table(w, "DOWNLINK\tSTATE\tSINCE\tUPSTREAM\tKAFKA TOPICS\tMQTT TOPIC\tPARTITIONS\tLAG\tRECORDS\tPOISON\tGAPS\tNOTE")
+	for _, d := range all.Downlinks {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\n", d.Downlink, d.State, stamp(d.Since), d.Upstream, shortened(d.Topics, 40),
+			d.Topic, d.Partitions, d.Lag, d.Records, total(d.Poison), total(d.Gaps), shortened(quoted(downlinkNote(d)), 100))
+	}
+	return t.Flush()
 }
 
 func total(byReason map[string]uint64) (n uint64) {
@@ -79,23 +67,7 @@ func downlinkNote(d downlink.Info) string {
 }
 
 func newDownlinkShow() *cobra.Command {
-	cmd := &cobra.Command{Use: "show DOWNLINK", Short: "Show a downlink with its partitions", Args: cobra.ExactArgs(1)}
-	target, out := addRunning(cmd), addOutput(cmd)
-	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		c, err := target.open()
-		if err != nil {
-			return err
-		}
-		d, err := c.Downlink(contextOf(cmd), args[0])
-		if err != nil {
-			return hinted(c, err)
-		}
-		if out.json {
-			return writeJSON(cmd.OutOrStdout(), d)
-		}
-		return printDownlink(cmd.OutOrStdout(), d)
-	})
-	return cmd
+	return newAskOne(&cobra.Command{Use: "show DOWNLINK", Short: "Show a downlink with its partitions"}, (*api.Client).Downlink, printDownlink)
 }
 
 func printDownlink(w io.Writer, d downlink.Info) error {
@@ -148,22 +120,8 @@ func reasons(by map[string]uint64) string {
 }
 
 func changeDownlink(cmd *cobra.Command, change func(*api.Client, context.Context, string) (downlink.Info, error)) *cobra.Command {
-	cmd.Args = cobra.ExactArgs(1)
-	target, out := addRunning(cmd), addOutput(cmd)
-	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		c, err := target.open()
-		if err != nil {
-			return err
-		}
-		d, err := change(c, contextOf(cmd), args[0])
-		if err != nil {
-			return hinted(c, err)
-		}
-		if out.json {
-			return writeJSON(cmd.OutOrStdout(), d)
-		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "downlink %s: %s\n", d.Downlink, d.State)
+	return newAskOne(cmd, change, func(w io.Writer, d downlink.Info) error {
+		_, err := fmt.Fprintf(w, "downlink %s: %s\n", d.Downlink, d.State)
 		return err
 	})
-	return cmd
 }

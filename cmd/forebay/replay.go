@@ -257,48 +257,23 @@ func showReplayDetails(w io.Writer, s replay.Status) error {
 const maxReplayLines = 20
 
 func newReplayLs() *cobra.Command {
-	cmd := &cobra.Command{Use: "ls", Short: "List the replays that run, and those that have ended lately", Args: cobra.NoArgs}
-	target, out := addRunning(cmd), addOutput(cmd)
-	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
-		c, err := target.open()
-		if err != nil {
-			return err
+	return newAskAll(&cobra.Command{Use: "ls", Short: "List the replays that run, and those that have ended lately"}, (*api.Client).Replays, printReplays)
+}
+
+func printReplays(w io.Writer, l api.Replays) error {
+	t := table(w, "ID\tSTATE\tSTREAM\tTO\tPASSED\tSENT\tRATE\tGONE\tCREATED\tWAITS FOR")
+	for _, s := range l.Replays {
+		waits := "-"
+		if s.Problem != nil {
+			waits = s.Problem.Reason
 		}
-		l, err := c.Replays(contextOf(cmd))
-		if err != nil {
-			return hinted(c, err)
-		}
-		if out.json {
-			return writeJSON(cmd.OutOrStdout(), l)
-		}
-		t := table(cmd.OutOrStdout(), "ID\tSTATE\tSTREAM\tTO\tPASSED\tSENT\tRATE\tGONE\tCREATED\tWAITS FOR")
-		for _, s := range l.Replays {
-			waits := "-"
-			if s.Problem != nil {
-				waits = s.Problem.Reason
-			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.0f%%\t%d\t%.0f/s\t%d\t%s\t%s\n", s.ID, s.State, s.Request.Stream, s.Target, 100*share(s), s.Sent,
-				s.RecordsPerSecond, s.Lost, stamp(s.Created), waits)
-		}
-		return t.Flush()
-	})
-	return cmd
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.0f%%\t%d\t%.0f/s\t%d\t%s\t%s\n", s.ID, s.State, s.Request.Stream, s.Target, 100*share(s), s.Sent,
+			s.RecordsPerSecond, s.Lost, stamp(s.Created), waits)
+	}
+	return t.Flush()
 }
 
 // newReplayOne is a command about one replay.
 func newReplayOne(name, short string, ask func(*api.Client, context.Context, string) (replay.Status, error)) *cobra.Command {
-	cmd := &cobra.Command{Use: name + " ID", Short: short, Args: cobra.ExactArgs(1)}
-	target, out := addRunning(cmd), addOutput(cmd)
-	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		c, err := target.open()
-		if err != nil {
-			return err
-		}
-		s, err := ask(c, contextOf(cmd), args[0])
-		if err != nil {
-			return hinted(c, err)
-		}
-		return printReplay(cmd, out, s)
-	})
-	return cmd
+	return newAskOne(&cobra.Command{Use: name + " ID", Short: short}, ask, showReplay)
 }

@@ -37,31 +37,19 @@ gateway.data_dir.`,
 }
 
 func newRouteLs() *cobra.Command {
-	cmd := &cobra.Command{Use: "ls", Short: "List routes, how they are and what they have delivered", Args: cobra.NoArgs}
-	target, out := addRunning(cmd), addOutput(cmd)
-	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
-		c, err := target.open()
-		if err != nil {
-			return err
-		}
-		routes, err := c.Routes(contextOf(cmd))
-		if err != nil {
-			return hinted(c, err)
-		}
-		if out.json {
-			return writeJSON(cmd.OutOrStdout(), routes)
-		}
-		t := table(cmd.OutOrStdout(), "ROUTE\tSTATE\tSINCE\tSTREAM\tUPSTREAM\tTOPIC\tLAG\tOLDEST\tSENT\tDEAD\tLANES\tNOTE")
-		for _, r := range routes.Routes {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%d\t%d\t%s\t%s\n", r.Route, r.State, stamp(r.Since), r.Stream, r.Upstream, r.Topic,
-				r.Lag, age(r.LagAge), r.Sent, r.DeadLettered, lanes(r), shortened(quoted(note(r)), 100))
-		}
-		for _, o := range routes.Orphans {
-			fmt.Fprintf(t, "%s\torphaned\t\t%s\t\t\t%d\t\t\t\t\t%s\n", cmp.Or(o.Route, "(dead letters)"), o.Stream, o.Lag, o.Problem+"; "+o.Hint)
-		}
-		return t.Flush()
-	})
-	return cmd
+	return newAskAll(&cobra.Command{Use: "ls", Short: "List routes, how they are and what they have delivered"}, (*api.Client).Routes, printRoutes)
+}
+
+func printRoutes(w io.Writer, routes api.Routes) error {
+	t := table(w, "ROUTE\tSTATE\tSINCE\tSTREAM\tUPSTREAM\tTOPIC\tLAG\tOLDEST\tSENT\tDEAD\tLANES\tNOTE")
+	for _, r := range routes.Routes {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%d\t%d\t%s\t%s\n", r.Route, r.State, stamp(r.Since), r.Stream, r.Upstream, r.Topic,
+			r.Lag, age(r.LagAge), r.Sent, r.DeadLettered, lanes(r), shortened(quoted(note(r)), 100))
+	}
+	for _, o := range routes.Orphans {
+		fmt.Fprintf(t, "%s\torphaned\t\t%s\t\t\t%d\t\t\t\t\t%s\n", cmp.Or(o.Route, "(dead letters)"), o.Stream, o.Lag, o.Problem+"; "+o.Hint)
+	}
+	return t.Flush()
 }
 
 func age(seconds float64) string {
@@ -91,7 +79,7 @@ func note(r bridge.RouteInfo) string {
 }
 
 func newRouteShow() *cobra.Command {
-	return newShow(&cobra.Command{Use: "show ROUTE", Short: "Show a route with its lanes"}, (*api.Client).Route, printRoute)
+	return newAskOne(&cobra.Command{Use: "show ROUTE", Short: "Show a route with its lanes"}, (*api.Client).Route, printRoute)
 }
 
 func printRoute(w io.Writer, r bridge.RouteInfo) error {
@@ -134,23 +122,11 @@ func printRoute(w io.Writer, r bridge.RouteInfo) error {
 }
 
 func changeRoute(cmd *cobra.Command, change func(*api.Client, context.Context, string, string) (bridge.RouteInfo, error)) *cobra.Command {
-	cmd.Args = cobra.ExactArgs(1)
-	target, out := addRunning(cmd), addOutput(cmd)
 	lane := cmd.Flags().String("lane", "", "only this lane: Kafka topic and partition, such as telemetry/3")
-	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		c, err := target.open()
-		if err != nil {
-			return err
-		}
-		r, err := change(c, contextOf(cmd), args[0], *lane)
-		if err != nil {
-			return hinted(c, err)
-		}
-		if out.json {
-			return writeJSON(cmd.OutOrStdout(), r)
-		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "route %s: %s\n", r.Route, r.State)
+	return newAskOne(cmd, func(c *api.Client, ctx context.Context, name string) (bridge.RouteInfo, error) {
+		return change(c, ctx, name, *lane)
+	}, func(w io.Writer, r bridge.RouteInfo) error {
+		_, err := fmt.Fprintf(w, "route %s: %s\n", r.Route, r.State)
 		return err
 	})
-	return cmd
 }

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/forebay-gateway/forebay/bridge"
+	"github.com/forebay-gateway/forebay/gateway/api"
 )
 
 func newRouteFailover() *cobra.Command {
@@ -16,27 +19,15 @@ func newRouteFailover() *cobra.Command {
 		Long: `Have a route go on with another one of its upstreams (its upstream and failover.to). What is in the air has ten seconds to be acknowledged;
 the rest is sent to the other one. A route that was sent away from its first upstream stays there, restarts included, until it is sent
 back, or until the upstream acknowledges nothing for failover.after.`,
-		Args: cobra.ExactArgs(1),
 	}
-	target, out := addRunning(cmd), addOutput(cmd)
 	to := cmd.Flags().String("to", "", "name of the upstream")
 	_ = cmd.MarkFlagRequired("to")
-	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		c, err := target.open()
-		if err != nil {
-			return err
-		}
-		r, err := c.Failover(contextOf(cmd), args[0], *to)
-		if err != nil {
-			return hinted(c, err)
-		}
-		if out.json {
-			return writeJSON(cmd.OutOrStdout(), r)
-		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "route %s: on upstream %s, %s\n", r.Route, r.Upstream, r.State)
+	return newAskOne(cmd, func(c *api.Client, ctx context.Context, name string) (bridge.RouteInfo, error) {
+		return c.Failover(ctx, name, *to)
+	}, func(w io.Writer, r bridge.RouteInfo) error {
+		_, err := fmt.Fprintf(w, "route %s: on upstream %s, %s\n", r.Route, r.Upstream, r.State)
 		return err
 	})
-	return cmd
 }
 
 // failoverText says where a route with failover is, and why.
