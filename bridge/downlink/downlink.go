@@ -42,10 +42,17 @@ type downlink struct {
 	pausedSince time.Time
 	endSession  context.CancelFunc // of the running session
 	release     bool               // held partitions are to go on
-	missing     []string           // topics of the configuration that do not exist
+	looked      bool               // the session has seen the topics
+	missing     []missing          // topics of the configuration that do not exist
 	faults      map[string]*fault  // by topic: why it cannot be looked at
 	lookErr     fault
 	failed      error // the log takes nothing more
+}
+
+// missing is a topic that does not exist, since when that is known.
+type missing struct {
+	topic string
+	since time.Time
 }
 
 // fault is something that is wrong, since when.

@@ -57,7 +57,10 @@ func TestRecordsBecomePublishes(t *testing.T) {
 		if i.LeftOut["own"] != 1 || i.LeftOut["expired"] != 1 || i.LeftOut["null_value"] != 1 || i.HeadersLeftOut != 1 {
 			t.Errorf("left out %v, headers %d, want one of each", i.LeftOut, i.HeadersLeftOut)
 		}
-		r.until("no lag", func() bool { i := r.info("down"); return i.Lag == 0 && i.PartitionList[0].Position == 5 })
+		r.until("no lag", func() bool {
+			i := r.info("down")
+			return i.Lag != nil && *i.Lag == 0 && i.PartitionList[0].Position == 5
+		})
 	})
 }
 

@@ -34,8 +34,8 @@ type Info struct {
 	Hint     string    `json:"hint,omitempty"`
 
 	Partitions     int               `json:"partitions"`
-	Lag            int64             `json:"lag"`
-	MaxLag         int64             `json:"max_partition_lag"`
+	Lag            *int64            `json:"lag"` // nil when it is not known: nothing is read, or Kafka does not answer
+	MaxLag         *int64            `json:"max_partition_lag"`
 	Records        uint64            `json:"records"`
 	Bytes          uint64            `json:"bytes"`
 	HeadersLeftOut uint64            `json:"headers_left_out"`
@@ -57,7 +57,7 @@ type PartitionInfo struct {
 	Since     time.Time `json:"since,omitzero"`
 	Position  int64     `json:"position"` // durable: of the next record
 	End       int64     `json:"end"`      // of the partition in Kafka, -1 when it is not known
-	Lag       int64     `json:"lag"`
+	Lag       *int64    `json:"lag"`      // nil when it is not known
 	Queued    int       `json:"queued"`
 	Reason    string    `json:"reason,omitempty"`
 	Error     string    `json:"error,omitempty"`
@@ -97,6 +97,7 @@ func (d *downlink) info(now time.Time) Info {
 		i.LeftOut[name] = d.counts.leftOut[r].Load()
 	}
 	i.Poison, i.Gaps, i.GapOffsets = d.counts.byReason()
+	up := d.up.Status()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	stuck := func(since time.Time, where string, v kafka.Verdict) {
@@ -108,11 +109,20 @@ func (d *downlink) info(now time.Time) Info {
 			i.Error = v.Err.Error()
 		}
 	}
+	known := d.looked && d.pausedSince.IsZero() && d.lookErr.Err == nil && up.Down.IsZero()
+	var lag, maxLag int64
 	for _, p := range d.parts {
 		pi := p.info()
 		i.Partitions++
-		i.Lag += pi.Lag
-		i.MaxLag = max(i.MaxLag, pi.Lag)
+		if !known { // what was the end is not any more
+			pi.End, pi.Lag = -1, nil
+		}
+		if pi.Lag == nil {
+			known = false
+		} else {
+			lag += *pi.Lag
+			maxLag = max(maxLag, *pi.Lag)
+		}
 		v := kafka.Verdict{Reason: pi.Reason, Hint: pi.Hint}
 		if pi.Error != "" {
 			v.Err = fmt.Errorf("%s", pi.Error)
@@ -132,7 +142,10 @@ func (d *downlink) info(now time.Time) Info {
 		i.PartitionList = append(i.PartitionList, pi)
 	}
 	slices.SortFunc(i.PartitionList, func(a, b PartitionInfo) int { return cmp.Compare(a.Partition, b.Partition) })
-	if i.State == Idle && i.Lag > 0 {
+	if known {
+		i.Lag, i.MaxLag = &lag, &maxLag
+	}
+	if i.State == Idle && lag > 0 {
 		i.State = OK
 	}
 	for topic, f := range d.faults {
@@ -143,9 +156,11 @@ func (d *downlink) info(now time.Time) Info {
 	if f := &d.lookErr; f.Err != nil && now.Sub(f.since) > stuckAfter {
 		stuck(f.since, "upstream "+d.cfg.Upstream, f.Verdict)
 	}
-	if len(d.missing) > 0 {
-		stuck(now, "topic "+d.missing[0], kafka.Verdict{Reason: "topic_missing", Hint: "make the topic, allow this client to see it (ACL DESCRIBE), or correct topics"})
-		i.Since = time.Time{}
+	if !up.Down.IsZero() {
+		d.unreachable(&i, up, stuck, now)
+	}
+	for _, m := range d.missing {
+		stuck(m.since, "topic "+m.topic, kafka.Verdict{Reason: "topic_missing", Hint: "make the topic, allow this client to see it (ACL DESCRIBE), or correct topics"})
 	}
 	if d.failed != nil {
 		i.State, i.Reason, i.Error, i.Hint = Stuck, "spool", d.failed.Error(), "see the spool's health"
@@ -156,12 +171,32 @@ func (d *downlink) info(now time.Time) Info {
 	return i
 }
 
+// unreachable says that the upstream does not answer: at once, and when that has lasted, that the downlink is stuck. What reads may need
+// half a minute to find out.
+func (d *downlink) unreachable(i *Info, up kafka.Status, stuck func(time.Time, string, kafka.Verdict), now time.Time) {
+	v := kafka.Verdict{Reason: "unreachable", Err: up.ConnError}
+	if up.ConnError != nil {
+		if reason, hint := kafka.ConnectionReason(up.ConnError); reason != "" {
+			v.Reason, v.Hint = reason, hint
+		}
+	}
+	lasts := now.Sub(up.Down) > stuckAfter
+	if i.State == Stuck && !lasts {
+		return
+	}
+	stuck(up.Down, "upstream "+d.cfg.Upstream, v)
+	if !lasts { // something may wait; it is not known
+		i.State = OK
+	}
+}
+
 func (p *partition) info() PartitionInfo {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	i := PartitionInfo{Partition: p.String(), State: "reading", Position: p.durable, End: p.high, Queued: len(p.queue)}
-	if p.high > p.durable {
-		i.Lag = p.high - p.durable
+	if p.high >= 0 {
+		lag := max(p.high-p.durable, 0)
+		i.Lag = &lag
 	}
 	switch {
 	case p.held != nil:

@@ -275,22 +275,23 @@ func (s *session) noteMissing(found []kafka.Found) {
 			d.log.Warn("topic does not exist any more", "topic", p.Topic)
 		}
 	}
-	var missing []string
-	for _, t := range d.cfg.Topics { // a pattern misses none
-		if !there[t] {
-			missing = append(missing, t)
-		}
-	}
 	d.mu.Lock()
 	before := d.missing
-	d.missing = missing
-	d.mu.Unlock()
-	for _, t := range missing {
-		if !slices.Contains(before, t) {
-			d.log.Warn("topic does not exist; it is read as soon as it does", "topic", t)
+	var now []missing
+	for _, t := range d.cfg.Topics { // a pattern misses none
+		if there[t] {
+			continue
 		}
+		if i := slices.IndexFunc(before, func(m missing) bool { return m.topic == t }); i >= 0 {
+			now = append(now, before[i])
+			continue
+		}
+		now = append(now, missing{t, time.Now()})
+		d.log.Warn("topic does not exist; it is read as soon as it does", "topic", t)
 	}
-	if len(missing) > 0 {
+	d.missing, d.looked = now, true
+	d.mu.Unlock()
+	if len(now) > 0 {
 		s.lookWithin(lookAgain)
 	}
 }

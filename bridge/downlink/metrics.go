@@ -96,7 +96,7 @@ var (
 	descHeaders = desc("left_out_headers_total", "Headers that became no user property: there were too many, or they are no text.")
 	descGaps    = desc("gaps_total", "Times that a topic was not what it was at the position of a partition, by reason: retention, truncated, recreated.", "reason")
 	descLost    = desc("gap_offsets_total", "Offsets that were gone before they were read, as far as that is known.", "reason")
-	descLag     = desc("lag_records", "Kafka offsets from the positions to the ends of the partitions.")
+	descLag     = desc("lag_records", "Kafka offsets from the positions to the ends of the partitions; there is none while nothing is read, or Kafka does not answer.")
 	descMaxLag  = desc("max_partition_lag_records", "The same of the partition that is furthest behind.")
 	descParts   = desc("partitions", "Partitions that are read.")
 	descStopped = desc("paused_partitions", "Partitions that are paused because their records wait for room in the spool.")
@@ -144,8 +144,10 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 				counter(by.d, n, reason)
 			}
 		}
-		gauge(descLag, float64(i.Lag))
-		gauge(descMaxLag, float64(i.MaxLag))
+		if i.Lag != nil {
+			gauge(descLag, float64(*i.Lag))
+			gauge(descMaxLag, float64(*i.MaxLag))
+		}
 		gauge(descParts, float64(i.Partitions))
 		gauge(descStopped, float64(i.Stopped))
 		gauge(descHeld, float64(i.Held))

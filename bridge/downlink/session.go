@@ -22,6 +22,7 @@ type session struct {
 const (
 	lookEvery  = 5 * time.Second // at topics and partitions
 	lookAgain  = time.Second     // when something is wrong with them
+	highFirst  = time.Second
 	highEvery  = 10 * time.Second
 	pollAtOnce = 256                    // records
 	stallAfter = 500 * time.Millisecond // an append that waits so long has its partition paused, so that it does not hold the others
@@ -52,7 +53,7 @@ func (d *downlink) read(ctx context.Context) error {
 	consumer.Close()
 	s.workers.Wait()
 	d.mu.Lock()
-	d.parts = make(map[kafka.Partition]*partition)
+	d.parts, d.looked = make(map[kafka.Partition]*partition), false
 	d.mu.Unlock()
 	d.buffered.Store(0)
 	return nil
@@ -208,9 +209,10 @@ func (p *partition) pauseStalled(c *kafka.Consumer, now time.Time) int64 {
 	return held
 }
 
-// followEnds keeps up where the partitions end, for the lag of those that nothing comes from.
+// followEnds keeps up where the partitions end, for the lag of those that nothing comes from; sooner while that of one is not known.
 func (s *session) followEnds() {
-	for sleep(s.ctx, highEvery) {
+	for every := highFirst; sleep(s.ctx, every); {
+		every = highEvery
 		topics := make(map[string]bool)
 		s.d.mu.Lock()
 		parts := make([]*partition, 0, len(s.d.parts))
@@ -231,6 +233,13 @@ func (s *session) followEnds() {
 					p.mu.Unlock()
 				}
 			}
+		}
+		for _, p := range parts {
+			p.mu.Lock()
+			if p.high < 0 {
+				every = highFirst
+			}
+			p.mu.Unlock()
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -43,10 +44,18 @@ func newDownlinkLs() *cobra.Command {
 func printDownlinks(w io.Writer, all api.Downlinks) error {
 	t := table(w, "DOWNLINK\tSTATE\tSINCE\tUPSTREAM\tKAFKA TOPICS\tMQTT TOPIC\tPARTITIONS\tLAG\tRECORDS\tPOISON\tGAPS\tNOTE")
 	for _, d := range all.Downlinks {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\n", d.Downlink, d.State, stamp(d.Since), d.Upstream, shortened(d.Topics, 40),
-			d.Topic, d.Partitions, d.Lag, d.Records, total(d.Poison), total(d.Gaps), shortened(quoted(downlinkNote(d)), 100))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%d\t%d\t%d\t%s\n", d.Downlink, d.State, stamp(d.Since), d.Upstream, shortened(d.Topics, 40),
+			d.Topic, d.Partitions, orDash(d.Lag), d.Records, total(d.Poison), total(d.Gaps), shortened(quoted(downlinkNote(d)), 100))
 	}
 	return t.Flush()
+}
+
+// orDash is a number, or - when it is not known.
+func orDash(n *int64) string {
+	if n == nil {
+		return "-"
+	}
+	return strconv.FormatInt(*n, 10)
 }
 
 func total(byReason map[string]uint64) (n uint64) {
@@ -82,7 +91,11 @@ func printDownlink(w io.Writer, d downlink.Info) error {
 		line("note", "%s", quoted(n))
 	}
 	line("way", "%s of %s, to %s", d.Topics, d.Upstream, d.Topic)
-	line("lag", "%d records", d.Lag)
+	lag := "not known: nothing is read, or Kafka does not answer"
+	if d.Lag != nil {
+		lag = orDash(d.Lag) + " records"
+	}
+	line("lag", "%s", lag)
 	line("published", "%d records, %s", d.Records, size(int64(d.Bytes)))
 	line("left out", "%s", reasons(d.LeftOut))
 	line("poison", "%s", reasons(d.Poison))
@@ -99,7 +112,11 @@ func printDownlink(w io.Writer, d downlink.Info) error {
 				parts = append(parts, s)
 			}
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\n", p.Partition, p.State, stamp(p.Since), p.Position, p.End, p.Lag, p.Queued,
+		end := "-"
+		if p.End >= 0 {
+			end = strconv.FormatInt(p.End, 10)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%d\t%s\n", p.Partition, p.State, stamp(p.Since), p.Position, end, orDash(p.Lag), p.Queued,
 			shortened(quoted(strings.Join(parts, "; ")), 100))
 	}
 	return t.Flush()
