@@ -411,11 +411,18 @@ func (c StreamConfig) validateAck(fault func(string, ...any)) {
 	default:
 		fault(".ack: %q is neither local nor upstream", c.Ack)
 	}
-	if d := c.AckTimeout.Std(); d < 100*time.Millisecond || d > 10*time.Minute {
+	local, usual := c.Ack == AckLocal, DefaultStreamConfig(c.Name)
+	switch d := c.AckTimeout.Std(); {
+	case d < 100*time.Millisecond || d > 10*time.Minute:
 		fault(".ack_timeout: %v is not between 100ms and 10m", c.AckTimeout)
+	case local && c.AckTimeout != usual.AckTimeout:
+		fault(".ack_timeout: nobody waits in a stream whose ack is local: set ack: upstream, or leave ack_timeout out")
 	}
 	switch c.AckFallback {
 	case AckAccept, AckRefuse, AckDisconnect:
+		if local && c.AckFallback != usual.AckFallback {
+			fault(".ack_fallback: nobody waits in a stream whose ack is local: set ack: upstream, or leave ack_fallback out")
+		}
 	default:
 		fault(".ack_fallback: %q is none of refuse, disconnect, accept", c.AckFallback)
 	}

@@ -54,15 +54,11 @@ is a warning, which serve writes to its log too.`,
 		if len(args) == 1 {
 			flags.File = args[0]
 		}
-		flags.WithoutFiles = !*files
+		flags.WithoutFiles, flags.LookForFiles = !*files, *files
 		loaded, err := config.Load(flags)
 		faults, wrong := errors.AsType[config.Faults](err)
 		if err != nil && !wrong {
 			return err
-		}
-		if loaded != nil && *files {
-			faults = loaded.Files()
-			wrong = len(faults) > 0
 		}
 		if out.json {
 			return checkedJSON(cmd.OutOrStdout(), flags.Path(), loaded, faults, *show)

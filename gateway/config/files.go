@@ -36,9 +36,8 @@ func eachFile(v reflect.Value, key string, fn func(key, name string)) {
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
-			field := v.Type().Field(i)
-			tag, _, _ := strings.Cut(field.Tag.Get("yaml"), ",")
-			if !field.IsExported() || tag == "" || tag == "-" {
+			tag := keyOf(v.Type().Field(i))
+			if tag == "" {
 				continue
 			}
 			path := tag

@@ -60,3 +60,40 @@ func TestFileThatCannotBeReadIsNamed(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Both files of a pair, and those of other parts that Validate does not look at.
+func TestCheckNamesEveryMissingFileAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	text := fmt.Sprintf(`mqtt:
+  listeners:
+    - name: tls
+      type: tls
+      address: 127.0.0.1:0
+      tls: {cert_file: %[1]s/tls.crt, key_file: %[1]s/tls.key}
+  auth:
+    methods: [password]
+    password: {file: %[1]s/users}
+`, dir)
+	keys := func(flags *Flags) (keys []string) {
+		t.Helper()
+		_, err := Parse("forebay.yaml", []byte(text), nil, flags)
+		faults, _ := err.(Faults)
+		for _, f := range faults {
+			keys = append(keys, f.Key)
+		}
+		return keys
+	}
+	flags := flagsOf(t)
+	flags.LookForFiles = true
+	if got, want := keys(flags), []string{"mqtt.listeners[0].tls.cert_file", "mqtt.listeners[0].tls.key_file", "mqtt.auth.password.file"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if got, want := keys(nil), []string{"mqtt.listeners[0].tls.cert_file"}; !slices.Equal(got, want) { // the parts find the others themselves
+		t.Errorf("a start names %v, want %v", got, want)
+	}
+	flags = flagsOf(t)
+	flags.WithoutFiles = true
+	if got := keys(flags); got != nil {
+		t.Errorf("without files: %v", got)
+	}
+}

@@ -15,6 +15,9 @@ type Flags struct {
 
 	// WithoutFiles checks a configuration where the files that it names are not: those that cannot be opened are no fault.
 	WithoutFiles bool
+
+	// LookForFiles has what Files finds among the faults.
+	LookForFiles bool
 }
 
 // DefaultFile is read when neither the command line nor EnvFile names one.

@@ -22,6 +22,7 @@ type Loaded struct {
 	places map[string]place
 	env    map[string]string // variable by key path
 	flags  map[string]string // flag by key path
+	zeros  []error           // of merge
 }
 
 // Path is the file to read: of the flags, else of the environment, else DefaultFile.
@@ -64,12 +65,24 @@ func Parse(name string, data []byte, environ []string, flags *Flags) (*Loaded, e
 	if err := l.merge(inFile, inEnv, inFlags); err != nil {
 		return nil, err
 	}
+	for _, err := range l.zeros {
+		if f := l.locate(err); !found.covers(f.Key) {
+			found = append(found, f)
+		}
+	}
 	for _, err := range each(l.Config.Validate()) {
 		if flags != nil && flags.WithoutFiles && absent(err) {
 			continue
 		}
 		if f := l.locate(err); !found.covers(f.Key) {
 			found = append(found, f)
+		}
+	}
+	if flags != nil && flags.LookForFiles {
+		for _, f := range l.Files() {
+			if !found.covers(f.Key) {
+				found = append(found, f)
+			}
 		}
 	}
 	if len(found) > 0 {
@@ -113,26 +126,54 @@ func (l *Loaded) merge(file, env, flags map[string]any) error {
 	if err != nil {
 		return fmt.Errorf("config: BUG: checked values do not fit: %w", err)
 	}
-	fillEntries(reflect.ValueOf(&l.Config).Elem())
+	l.fillEntries("", reflect.ValueOf(&l.Config).Elem())
 	return nil
 }
 
 // fillEntries gives the items of lists their defaults: viper cannot, as it knows defaults only by key.
-func fillEntries(v reflect.Value) {
+func (l *Loaded) fillEntries(path string, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:
 		for i := range v.NumField() {
-			if v.Type().Field(i).IsExported() {
-				fillEntries(v.Field(i))
+			if name := keyOf(v.Type().Field(i)); name != "" {
+				l.fillEntries(join(path, name), v.Field(i))
 			}
 		}
 	case reflect.Slice:
 		for i := range v.Len() {
-			item := v.Index(i)
-			item.Set(withDefaults(item))
-			fillEntries(item)
+			item, itemPath := v.Index(i), fmt.Sprintf("%s[%d]", path, i)
+			filled := withDefaults(item)
+			l.findZeros(itemPath, item, filled)
+			item.Set(filled)
+			l.fillEntries(itemPath, item)
 		}
 	}
+}
+
+// findZeros notes the numbers of an item that the file gives as 0 and that its defaults have replaced: an item cannot tell a 0 from what is
+// left out, and who writes one means something else than the default.
+func (l *Loaded) findZeros(path string, given, filled reflect.Value) {
+	switch given.Kind() {
+	case reflect.Struct:
+		for i := range given.NumField() {
+			if name := keyOf(given.Type().Field(i)); name != "" {
+				l.findZeros(join(path, name), given.Field(i), filled.Field(i))
+			}
+		}
+	case reflect.Int, reflect.Int32, reflect.Int64, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Float64:
+		if _, inFile := l.places[path]; inFile && given.IsZero() && !filled.IsZero() {
+			l.zeros = append(l.zeros, fmt.Errorf("%s: %v would be taken for the default, %v: give another value, or leave the key out", path, given, filled))
+		}
+	}
+}
+
+// keyOf is the key of a field in the file, "" when it has none.
+func keyOf(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+	if !f.IsExported() || name == "-" {
+		return ""
+	}
+	return name
 }
 
 // keyPath is how the errors of Validate start.

@@ -32,7 +32,7 @@ func TestEmptyFileIsDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := DefaultConfig()
-	fillEntries(reflect.ValueOf(&want).Elem())
+	new(Loaded).fillEntries("", reflect.ValueOf(&want).Elem())
 	got, wanted := l.Values(), plain(reflect.ValueOf(want.Resolved()))
 	if !reflect.DeepEqual(got, wanted) { // as values: no list and an empty one are the same
 		t.Errorf("got  %+v\nwant %+v", got, wanted)

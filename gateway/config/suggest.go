@@ -65,9 +65,29 @@ func unknown(k *Key, name string) string {
 	if places := elsewhere(name); len(places) == 1 {
 		return unknownKey + " (did you mean " + places[0] + "?)"
 	}
+	if near := inside(k, name); near != "" {
+		return unknownKey + " (did you mean " + near + "?)"
+	}
 	names := k.names()
 	slices.Sort(names)
 	return unknownKey + ": allowed are " + strings.Join(names, ", ")
+}
+
+// inside is the key one level further down that somebody meant who wrote segment_size for segment.max_size, or "".
+func inside(k *Key, name string) string {
+	paths := make(map[string]string) // by what nearest compares
+	var words []string
+	for _, section := range k.Keys {
+		if section.Kind != Section {
+			continue
+		}
+		for _, child := range section.Keys {
+			word := squeeze(section.Name + child.Name)
+			paths[word] = section.Name + "." + child.Name
+			words = append(words, word)
+		}
+	}
+	return paths[nearest(squeeze(name), words)]
 }
 
 // elsewhere are the paths of all keys called name, at most two: with more of them a hint is a guess.

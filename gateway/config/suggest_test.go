@@ -1,6 +1,9 @@
 package config
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestDistance(t *testing.T) {
 	f := func(a, b string, want int) {
@@ -34,4 +37,16 @@ func TestNearest(t *testing.T) {
 	f("sync_intervall", "sync_interval")
 	f("brokers", "")
 	f("x", "")
+}
+
+func TestUnknownKeyMayStandOneLevelDown(t *testing.T) {
+	f := func(section, name, want string) {
+		t.Helper()
+		if got := unknown(Keys().child(section), name); got != want && !strings.HasPrefix(got, want) {
+			t.Errorf("%s.%s: %q, want %q", section, name, got, want)
+		}
+	}
+	f("spool", "segment_size", "unknown key (did you mean segment.max_size?)")
+	f("spool", "journal_files", "unknown key (did you mean journal.files?)")
+	f("spool", "colour", "unknown key: allowed are ")
 }
