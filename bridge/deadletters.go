@@ -78,6 +78,12 @@ func parsePlace(s string) (p deadPlace, err error) {
 	return deadPlace{int(n), spool.Offset(o)}, nil
 }
 
+// CheckDeadLetterID reports what is wrong with the form of an ID.
+func CheckDeadLetterID(id string) error {
+	_, err := parsePlace(id)
+	return err
+}
+
 // DeadLetterQuery selects dead letters, the oldest first. Empty fields select all.
 type DeadLetterQuery struct {
 	ID       string // just this one

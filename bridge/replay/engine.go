@@ -281,7 +281,7 @@ func (e *Engine) Cancel(ctx context.Context, id string) (Status, error) {
 	if j.def.State != Running || done == nil {
 		state := j.def.State
 		j.mu.Unlock()
-		return Status{}, fmt.Errorf("replay %s is %s: %w", id, state, ErrState)
+		return Status{}, &stateError{id, string(state) + ", and there is nothing to cancel"}
 	}
 	j.ending = Cancelled
 	j.mu.Unlock()
@@ -312,7 +312,11 @@ func (e *Engine) Resume(ctx context.Context, id string) (Status, error) {
 	}
 	if s := j.state(); s != Cancelled && s != Failed || j.def.Request.DryRun {
 		e.mu.Unlock()
-		return Status{}, fmt.Errorf("replay %s is %s: %w", id, s, ErrState)
+		what := string(s) + ", and there is nothing to resume"
+		if j.def.Request.DryRun {
+			what = "a dry run, which is not resumed: start another one"
+		}
+		return Status{}, &stateError{id, what}
 	}
 	if err := e.roomLocked(); err != nil {
 		e.mu.Unlock()

@@ -21,6 +21,12 @@ var (
 	ErrClosed = errors.New("replay is closed")
 )
 
+// stateError is an ErrState that says which one.
+type stateError struct{ id, what string }
+
+func (e *stateError) Error() string        { return fmt.Sprintf("replay %s is %s", e.id, e.what) }
+func (e *stateError) Is(target error) bool { return target == ErrState }
+
 // invalid is the error of a request that cannot be meant.
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("replay: %w: %w", fmt.Errorf(format, args...), spool.ErrInvalid)

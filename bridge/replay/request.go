@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -74,6 +75,29 @@ func (r *Request) validate() error {
 		}
 	}
 	return nil
+}
+
+// Check reports what is wrong with a request whatever the gateway has: what whoever asks can know before asking. The error is one of
+// spool.ErrInvalid.
+func (r Request) Check() error {
+	r.Stream = cmp.Or(r.Stream, spool.DefaultStream)
+	if err := r.validate(); err != nil {
+		return err
+	}
+	now := time.Now()
+	from, err := parseBound("from", r.From, now)
+	if err != nil {
+		return err
+	}
+	to, err := parseBound("to", r.To, now)
+	if err != nil {
+		return err
+	}
+	if from.byTime() && to.byTime() && !from.at.Before(to.at) {
+		return invalid("from %s is not before to %s", stamp(from.at), stamp(to.at))
+	}
+	_, err = parseRate(r.Rate, 0)
+	return err
 }
 
 func checkPrefix(p string) error {

@@ -2,10 +2,14 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +18,7 @@ import (
 	"github.com/forebay-gateway/forebay/bridge"
 	"github.com/forebay-gateway/forebay/gateway/api"
 	"github.com/forebay-gateway/forebay/gateway/config"
+	"github.com/forebay-gateway/forebay/spool"
 )
 
 func newDeadLetter() *cobra.Command {
@@ -65,7 +70,26 @@ func hinted(c *api.Client, err error) error {
 	if _, ok := errors.AsType[*api.Refusal](err); ok {
 		return err
 	}
+	if hint := tlsHint(err); hint != "" {
+		return fmt.Errorf("%w\n%s", err, hint)
+	}
 	return fmt.Errorf("%w\nis %s the admin address of a running gateway (--admin), and the token its own (--token-file)?", err, c.Address)
+}
+
+// tlsHint is what can be done about an error of TLS, "" when err is none.
+func tlsHint(err error) string {
+	_, unverified := errors.AsType[*tls.CertificateVerificationError](err)
+	_, otherName := errors.AsType[x509.HostnameError](err)
+	op, _ := errors.AsType[*net.OpError](err)
+	switch {
+	case otherName:
+		return "ask under a name or address that the gateway's certificate (admin.tls.cert_file) has"
+	case unverified:
+		return "name the CA that made the gateway's certificate (admin.tls.cert_file) with --admin-ca, or give the gateway's own configuration with --config"
+	case op != nil && op.Op == "remote error":
+		return "the gateway refuses this side of TLS: it may ask for a certificate of the client, --admin-cert and --admin-key"
+	}
+	return ""
 }
 
 // letterFilter is which dead letters a command is about.
@@ -94,6 +118,16 @@ func (f *letterFilter) queries(ids []string) (_ []bridge.DeadLetterQuery, err er
 	if f.q.Until, err = parseTime(f.until, now); err != nil {
 		return nil, err
 	}
+	if f.q.Filter != "" {
+		if err := spool.CheckFilter(f.q.Filter); err != nil {
+			return nil, usage("--filter: %w", err)
+		}
+	}
+	for _, id := range ids {
+		if err := checkLetterID(id); err != nil {
+			return nil, err
+		}
+	}
 	if len(ids) == 0 {
 		return []bridge.DeadLetterQuery{f.q}, nil
 	}
@@ -106,9 +140,43 @@ func (f *letterFilter) queries(ids []string) (_ []bridge.DeadLetterQuery, err er
 	return out, nil
 }
 
+func checkLetterID(id string) error {
+	if err := bridge.CheckDeadLetterID(id); err != nil {
+		return usage("%s", strings.TrimSuffix(err.Error(), ": "+spool.ErrInvalid.Error()))
+	}
+	return nil
+}
+
 func (f *letterFilter) empty() bool {
 	q := f.q
 	return q.Route == "" && q.Reason == "" && q.Filter == "" && q.ClientID == "" && f.since == "" && f.until == ""
+}
+
+// checkRoute tells a slip from a route that has no dead letters. It is for a filter that has found none: those of a route that is gone are
+// found by its name.
+func (f *letterFilter) checkRoute(ctx context.Context, c *api.Client) error {
+	if f.q.Route == "" {
+		return nil
+	}
+	routes, err := c.Routes(ctx)
+	if err != nil {
+		return hinted(c, err)
+	}
+	downlinks, err := c.Downlinks(ctx)
+	if err != nil {
+		return hinted(c, err)
+	}
+	var names []string
+	for _, r := range routes.Routes {
+		names = append(names, r.Route)
+	}
+	for _, d := range downlinks.Downlinks {
+		names = append(names, d.Downlink)
+	}
+	if slices.Contains(names, f.q.Route) {
+		return nil
+	}
+	return fmt.Errorf("there are no dead letters of a route or downlink %q, and no such one; there are: %s", f.q.Route, strings.Join(names, ", "))
 }
 
 func newDeadLetterLs() *cobra.Command {
@@ -140,6 +208,11 @@ func newDeadLetterLs() *cobra.Command {
 			result.Letters = append(result.Letters, page.Letters...)
 			if q.At = page.Next; q.At == "" {
 				break
+			}
+		}
+		if len(result.Letters) == 0 {
+			if err := filter.checkRoute(contextOf(cmd), c); err != nil {
+				return err
 			}
 		}
 		if out.json {
@@ -182,7 +255,15 @@ func shortened(s string, n int) string {
 }
 
 func newDeadLetterShow() *cobra.Command {
-	return newAskOne(&cobra.Command{Use: "show ID", Short: "Show a dead letter with its record"}, (*api.Client).DeadLetter, printLetter)
+	cmd := newAskOne(&cobra.Command{Use: "show ID", Short: "Show a dead letter with its record"}, (*api.Client).DeadLetter, printLetter)
+	ask := cmd.RunE
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		if err := checkLetterID(args[0]); err != nil {
+			return err
+		}
+		return ask(cmd, args)
+	})
+	return cmd
 }
 
 func printLetter(w io.Writer, l bridge.DeadLetter) error {
@@ -270,6 +351,11 @@ func letterCommand(cmd *cobra.Command, verb string, page func(*api.Client, conte
 			return err
 		}
 		w, failed, err := workLetters(cmd, c, queries, *dry, page)
+		if err == nil && w.Selected == 0 && len(ids) == 0 {
+			if err := filter.checkRoute(contextOf(cmd), c); err != nil {
+				return err
+			}
+		}
 		if out.json {
 			if jerr := writeJSON(cmd.OutOrStdout(), w); jerr != nil {
 				return jerr

@@ -12,6 +12,7 @@ import (
 
 	"github.com/forebay-gateway/forebay/bridge/replay"
 	"github.com/forebay-gateway/forebay/gateway/api"
+	"github.com/forebay-gateway/forebay/spool"
 )
 
 func newReplay() *cobra.Command {
@@ -61,6 +62,9 @@ Exit codes: 0 done; 1 not done, or with records refused or gone before it came t
 				return cmd.Help()
 			}
 			return usage("say where to: --route, --upstream or --to-mqtt")
+		}
+		if err := r.Check(); err != nil {
+			return usage("%s", strings.TrimSuffix(err.Error(), ": "+spool.ErrInvalid.Error()))
 		}
 		c, err := target.open()
 		if err != nil {

@@ -52,7 +52,7 @@ func TestReplayToolsOnARunningGateway(t *testing.T) {
 
 	f(exitUsage, "say where to: --route, --upstream or --to-mqtt", "replay", "--from", "-1h")
 	f(exitFailed, `route "nine": no such route; there are: all`, "replay", "--route", "nine")
-	f(exitFailed, `from "soon": want a time like`, "replay", "--route", "all", "--from", "soon")
+	f(exitFailed, "partition 9: the stream has 8, counted from 0", "replay", "--route", "all", "--from", "9:0")
 	f(exitFailed, `"none": no such replay`, "replay", "show", "none")
 	f(exitOK, "nothing is sent", "replay", "--route", "all", "--dry-run", "--from", "-1h")
 	if s := status("replay", "--route", "all", "--from", "-1h", "--filter", "plant/1"); s.State != replay.Done || s.Sent != 3 {
@@ -74,11 +74,33 @@ func TestReplayToolsOnARunningGateway(t *testing.T) {
 		}
 	}
 	// What was published again is no new record of the stream that the route reads.
-	if dry := status("replay", "--route", "all", "--dry-run"); dry.Sent != 6 {
+	dry := status("replay", "--route", "all", "--dry-run")
+	if dry.Sent != 6 {
 		t.Errorf("the route would send %d records, want the 6 of the device", dry.Sent)
 	}
 	f(exitOK, s.ID, "replay", "ls")
 	f(exitOK, "mqtt, below again/", "replay", "show", s.ID)
-	f(exitFailed, "is done: not in this state", "replay", "cancel", s.ID)
-	f(exitFailed, "is done: not in this state", "replay", "resume", s.ID)
+	f(exitFailed, "is done, and there is nothing to cancel", "replay", "cancel", s.ID)
+	f(exitFailed, "is done, and there is nothing to resume", "replay", "resume", s.ID)
+	f(exitFailed, "is a dry run, which is not resumed", "replay", "resume", dry.ID)
+}
+
+// What is wrong with the command line itself is said before a gateway is asked: there is none here.
+func TestReplayFaultsOfTheCommandLineAreThoseOfTheCommand(t *testing.T) {
+	f := func(want string, args ...string) {
+		t.Helper()
+		code, stdout, stderr := forebay(append([]string{"replay", "--admin", "127.0.0.1:1", "--token-file", "/nonexistent"}, args...)...)
+		if code != exitUsage || !strings.Contains(stderr, want) || strings.HasSuffix(strings.TrimSpace(stderr), ": invalid") {
+			t.Errorf("%s: exit code %d, want %d and %q\n%s%s", strings.Join(args, " "), code, exitUsage, want, stdout, stderr)
+		}
+	}
+	f(`from "soon": want a time like`, "--route", "all", "--from", "soon")
+	f(`to "0:1,0:2": partition 0 comes twice`, "--route", "all", "--to", "0:1,0:2")
+	f(`rate "abc": want records or bytes a second`, "--route", "all", "--rate", "abc")
+	f(`a/#/b`, "--route", "all", "--filter", "a/#/b")
+	f("do not go together", "--route", "all", "--to-mqtt")
+	f("a topic goes with an upstream", "--route", "all", "--topic", "t")
+	f("a prefix goes with to-mqtt", "--route", "all", "--prefix", "p/")
+	f("is not before to", "--route", "all", "--from", "-1h", "--to", "-2h")
+	f("topics that begin with $", "--to-mqtt", "--prefix", "$SYS/")
 }

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -13,6 +16,7 @@ import (
 	"github.com/forebay-gateway/forebay/bridge/replay"
 	"github.com/forebay-gateway/forebay/gateway/api"
 	"github.com/forebay-gateway/forebay/gateway/config"
+	"github.com/forebay-gateway/forebay/mqtt/mqtttest"
 )
 
 func TestWhoDoesNotAnswerAsAGatewayMayBeAtTheWrongAddress(t *testing.T) {
@@ -67,4 +71,41 @@ func TestAGatewayOfAnotherMachineIsAskedWithoutAConfiguration(t *testing.T) {
 	f(exitFailed, config.DefaultFile, "--admin", addr)
 	f(exitFailed, token+".missing", "--admin", addr, "--token-file", token+".missing")
 	f(exitFailed, "forebay.yaml: no such file", "--admin", addr, "--token-file", token, "--config", filepath.Join(t.TempDir(), "forebay.yaml"))
+}
+
+// Who cannot agree on TLS is told what to do about that, and nothing about tokens.
+func TestTLSFaultsOfTheAdminListenerHaveTheirOwnHint(t *testing.T) {
+	dir := t.TempDir()
+	ca := mqtttest.NewCA(t, "ca")
+	roots := filepath.Join(dir, "ca.crt")
+	mqtttest.WriteFile(t, roots, ca.PEM())
+	f := func(trust api.Trust, auth tls.ClientAuthType, want string) {
+		t.Helper()
+		s := httptest.NewUnstartedServer(http.NotFoundHandler())
+		s.TLS = &tls.Config{Certificates: []tls.Certificate{ca.Issue("gateway")}, ClientAuth: auth}
+		s.Config.ErrorLog = log.New(io.Discard, "", 0)
+		s.StartTLS()
+		defer s.Close()
+		h, err := trust.HTTP()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer h.CloseIdleConnections()
+		_, port, _ := strings.Cut(strings.TrimPrefix(s.URL, "https://"), ":")
+		c := &api.Client{Address: "localhost:" + port, HTTP: h, TLS: true}
+		_, err = c.Replays(t.Context())
+		if err == nil {
+			t.Fatalf("%s: no error", want)
+		}
+		if text := hinted(c, err).Error(); !strings.Contains(text, want) || strings.Contains(text, "--token-file") {
+			t.Errorf("got %q, want %q and nothing about tokens", text, want)
+		}
+	}
+	f(api.Trust{}, tls.NoClientCert, "--admin-ca")
+	f(api.Trust{CAFile: roots}, tls.RequireAnyClientCert, "--admin-cert")
+
+	name := &tls.CertificateVerificationError{Err: x509.HostnameError{Certificate: new(x509.Certificate), Host: "gw"}}
+	if text := hinted(new(api.Client), name).Error(); !strings.Contains(text, "under a name or address") {
+		t.Errorf("got %q", text)
+	}
 }

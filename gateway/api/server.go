@@ -69,6 +69,11 @@ type fault struct {
 	Error string `json:"error"`
 }
 
+// faultOf says what is wrong, without the word for the kind of error: the status says that.
+func faultOf(err error) fault {
+	return fault{strings.TrimSuffix(err.Error(), ": "+spool.ErrInvalid.Error())}
+}
+
 // admit lets a request in, or answers it.
 func (s *server) admit(w http.ResponseWriter, r *http.Request) (leave func(), ok bool) {
 	if !admin.Authorized(r, s.o.Token) {
@@ -98,7 +103,7 @@ func (s *server) answer(fn func(context.Context, *query) (any, error)) http.Hand
 		defer cancel()
 		v, err := fn(ctx, newQuery(r))
 		if err != nil {
-			write(w, statusOf(err), fault{err.Error()})
+			write(w, statusOf(err), faultOf(err))
 			return
 		}
 		write(w, http.StatusOK, v)

@@ -63,7 +63,7 @@ func (s *server) records(w http.ResponseWriter, r *http.Request) {
 	defer leave()
 	in := s.o.Spool()
 	if in == nil {
-		write(w, statusOf(noSpool), fault{noSpool.Error()})
+		write(w, statusOf(noSpool), faultOf(noSpool))
 		return
 	}
 	v := newQuery(r)
@@ -76,7 +76,7 @@ func (s *server) records(w http.ResponseWriter, r *http.Request) {
 		q.At = v.position(at)
 	}
 	if v.err != nil {
-		write(w, statusOf(v.err), fault{v.err.Error()})
+		write(w, statusOf(v.err), faultOf(v.err))
 		return
 	}
 	var page bytes.Buffer
@@ -89,7 +89,7 @@ func (s *server) records(w http.ResponseWriter, r *http.Request) {
 		err = enc.Encode(pageEnd{End: next == nil, Next: next})
 	}
 	if err != nil {
-		write(w, statusOf(err), fault{err.Error()})
+		write(w, statusOf(err), faultOf(err))
 		return
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
