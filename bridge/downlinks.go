@@ -145,7 +145,10 @@ func (b *Bridge) buryIncoming(l downlink.Letter) (*spool.Record, error) {
 // incoming is the Kafka record again.
 func (k *deadIncoming) incoming(topic string, partition int32, value []byte) *kafka.Incoming {
 	in := &kafka.Incoming{Topic: topic, Partition: partition, Offset: k.Offset, Epoch: -1, Timestamp: k.Timestamp, Key: k.Key, Value: value}
-	if value == nil && !k.Null {
+	switch { // the spool has no null
+	case k.Null:
+		in.Value = nil
+	case value == nil:
 		in.Value = []byte{}
 	}
 	for _, h := range k.Headers {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/forebay-gateway/forebay/bridge/kafka"
@@ -20,7 +21,8 @@ const (
 	redriveWait     = 15 * time.Second // for the outcome of a page; who asks waits for it
 	redriveTopic    = 3 * time.Second  // for a Kafka topic to be known
 	redriveLook     = 20 * time.Millisecond
-	maxRedriveBytes = 16 << 20 // of a page in memory
+	redriveMoved    = time.Second // between looks whether routes have gone elsewhere
+	maxRedriveBytes = 16 << 20    // of a page in memory
 )
 
 // ErrBusy means that the same is under way already.
@@ -69,8 +71,9 @@ func (d *DeadLetters) Redrive(ctx context.Context, q DeadLetterQuery, dry bool) 
 	result := make(chan DeadLetterWork, 1)
 	go func() { // it goes on when who asked has gone: what is in the air has an outcome
 		defer d.b.leave()
-		defer func() { <-d.b.redriving }()
-		result <- d.redrive(w, chosen)
+		w := d.redrive(w, chosen)
+		<-d.b.redriving // whoever is answered may ask for the next page
+		result <- w
 	}()
 	ctx, cancel := context.WithTimeout(ctx, redriveWait)
 	defer cancel()
@@ -82,7 +85,14 @@ func (d *DeadLetters) Redrive(ctx context.Context, q DeadLetterQuery, dry bool) 
 	}
 }
 
-// redrive sends dead letters and waits for the outcome of each.
+// inAir is a dead letter that has been sent and has no outcome.
+type inAir struct {
+	r      *route
+	up     *upstream
+	flight *kafka.Flight
+}
+
+// redrive sends dead letters and waits for the outcome of each, or until its route has gone to another upstream.
 func (d *DeadLetters) redrive(w DeadLetterWork, letters []DeadLetter) DeadLetterWork {
 	type outcome struct {
 		i   int
@@ -96,7 +106,7 @@ func (d *DeadLetters) redrive(w DeadLetterWork, letters []DeadLetter) DeadLetter
 		}
 		w.Failed = append(w.Failed, f)
 	}
-	sent := 0
+	air := make(map[int]inAir)
 	var taken []DeadLetter
 	unusable := make(map[string]error) // Kafka topics: waiting for one is enough
 	at := d.b.now().UTC().AppendFormat(nil, time.RFC3339Nano)
@@ -123,22 +133,60 @@ func (d *DeadLetters) redrive(w DeadLetterWork, letters []DeadLetter) DeadLetter
 		n := topic.Status().Partitions
 		m := r.message(way.scratch, l.rec, &way.decision)
 		m.AddHeader(headerRedrive, at)
-		sent++
-		way.up.Ship(&kafka.Flight{
-			Topic: topic, Partition: way.decision.PartitionOf(n), Messages: []kafka.Message{m},
-			Done: func(_ *kafka.Flight, res kafka.Result) { outcomes <- outcome{i, res} },
-		})
+		held := way.up.Topic(topic.Name, r.cfg.CreateTopics) // until it has landed, which may be after this
+		f := &kafka.Flight{Topic: topic, Partition: way.decision.PartitionOf(n), Messages: []kafka.Message{m}}
+		f.Done = func(_ *kafka.Flight, res kafka.Result) {
+			way.up.Release(held)
+			outcomes <- outcome{i, res}
+		}
+		air[i] = inAir{r, way.up, f}
+		way.up.Ship(f)
 	}
-	for range sent {
-		o := <-outcomes
+	land := func(o outcome) {
 		l := &letters[o.i]
+		delete(air, o.i)
 		if o.res.Acked == 1 {
 			taken = append(taken, *l)
-			continue
+			return
 		}
 		fail(l, o.res.Verdict.Reason, o.res.Verdict.Err)
 	}
+	look := time.NewTicker(redriveMoved)
+	defer look.Stop()
+	for len(air) > 0 {
+		select {
+		case o := <-outcomes:
+			land(o)
+			continue
+		case <-look.C:
+		}
+		for len(outcomes) > 0 { // what has landed is not given up
+			land(<-outcomes)
+		}
+		left := make(map[*upstream]bool) // with something of ours in the air
+		for i, a := range air {
+			if a.r.upstream() != a.up {
+				delete(air, i)
+				if a.up.Withdraw(a.flight) { // its Done is not called
+					a.up.Release(a.flight.Topic)
+				} else {
+					left[a.up] = true
+				}
+				fail(&letters[i], "moved", a.moved())
+			}
+		}
+		for up := range left {
+			if !slices.ContainsFunc(d.b.routes, func(r *route) bool { return r.upstream() == up }) {
+				if n := up.Status().Outstanding; n > 0 {
+					up.Renew(n) // nobody waits for what is in the air there
+				}
+			}
+		}
+	}
 	if len(taken) == 0 {
+		if len(w.Failed) > 0 {
+			d.b.log.Warn("dead letters could not be redriven", "failed", len(w.Failed), "first", w.Failed[0].ID, "reason", w.Failed[0].Reason, "err", w.Failed[0].Error)
+		}
 		return w
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), redriveWait)
@@ -153,6 +201,13 @@ func (d *DeadLetters) redrive(w DeadLetterWork, letters []DeadLetter) DeadLetter
 	w.Done = len(taken)
 	d.b.log.Info("dead letters redriven", "records", w.Done, "failed", len(w.Failed))
 	return w
+}
+
+// moved says what becomes of a dead letter whose route has gone to another upstream: the one that it is on its way to may never answer.
+func (a inAir) moved() error {
+	from, to := a.up.Name(), a.r.upstream().Name()
+	return fmt.Errorf("route %s went from upstream %s to %s while it was on its way: %s may have it, or get it later; redriven again it goes to %s",
+		a.r.cfg.Name, from, to, from, to)
 }
 
 // publish sends a dead letter through its downlink again, as that is now.

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/forebay-gateway/forebay/bridge/kafka"
+	"github.com/forebay-gateway/forebay/bridge/mapping"
 	"github.com/forebay-gateway/forebay/spool"
 )
 
@@ -208,6 +209,17 @@ func (e *Engine) Redrive(ctx context.Context, name string, rec *kafka.Incoming) 
 	d, err := e.link(name)
 	if err != nil {
 		return err
+	}
+	d.mu.Lock()
+	paused := !d.pausedSince.IsZero()
+	d.mu.Unlock()
+	switch {
+	case paused:
+		return fmt.Errorf("downlink %s is paused: forebay downlink resume %s", name, name)
+	case d.cfg.OwnRecords == OwnDrop && mapping.Identified(rec, e.o.GatewayID):
+		return errors.New("it went up from this gateway, and own_records is drop now")
+	case rec.Value == nil && d.cfg.NullValue == NullDrop:
+		return errors.New("its value is null, and null_value is drop now")
 	}
 	now := e.o.Now()
 	pub, err := d.mapper.Publish(d.mapper.NewScratch(), rec, now)
