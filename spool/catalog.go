@@ -13,13 +13,14 @@ import (
 func (s *Spool) writeMeta(lsn uint64) error {
 	now, clock := s.clock.state(s.boot())
 	var cost int64
+	changes := make([][]byte, 0, len(s.metaChanges))
+	for _, c := range s.metaChanges {
+		changes = append(changes, c.b)
+		cost += c.cost
+	}
 	err := s.meta.update(func(tx *bolt.Tx) error {
-		cost = 0
-		for _, c := range s.metaChanges {
-			if err := s.meta.applyChanges(tx, c.b); err != nil {
-				return err
-			}
-			cost += c.cost
+		if err := s.meta.applyChanges(tx, changes...); err != nil {
+			return err
 		}
 		if err := s.putCatalog(tx); err != nil {
 			return err

@@ -339,28 +339,3 @@ func (m *meta) segments(tx *bolt.Tx, fn func(stream string, seq uint64, r segmen
 		return fn(string(k[:n]), binary.BigEndian.Uint64(k[n+1:]), r)
 	})
 }
-
-// applyChanges puts the changes of one group into their spaces.
-func (m *meta) applyChanges(tx *bolt.Tx, changes []byte) error {
-	spaces := tx.Bucket(bucketSpaces)
-	var space string
-	var b *bolt.Bucket
-	return decodeChanges(changes, func(sp, key string, value []byte) error {
-		if b == nil || sp != space {
-			var err error
-			if b, err = spaces.CreateBucketIfNotExists([]byte(sp)); err != nil {
-				return err
-			}
-			space = sp
-		}
-		switch {
-		case value == nil && m.key == nil:
-			return b.Delete([]byte(key))
-		case value == nil:
-			return b.Delete(m.key.Name(space, key))
-		case m.key != nil:
-			return b.Put(sealValue(m.key, space, key, value))
-		}
-		return b.Put([]byte(key), value)
-	})
-}
