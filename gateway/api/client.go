@@ -55,7 +55,11 @@ func (c *Client) do(ctx context.Context, method, path string, q url.Values) (io.
 	if c.TLS {
 		scheme = "https"
 	}
-	u := url.URL{Scheme: scheme, Host: c.Address, Path: "/api/v1" + path, RawQuery: q.Encode()}
+	u := url.URL{Scheme: scheme, Host: c.Address, RawPath: "/api/v1" + path, RawQuery: q.Encode()}
+	var err error
+	if u.Path, err = url.PathUnescape(u.RawPath); err != nil {
+		return nil, err
+	}
 	for try := 0; ; try++ {
 		req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
 		if err != nil {

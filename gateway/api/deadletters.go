@@ -72,7 +72,7 @@ func (c *Client) DeadLetters(ctx context.Context, q bridge.DeadLetterQuery) (bri
 
 // DeadLetter returns one with its record.
 func (c *Client) DeadLetter(ctx context.Context, id string) (bridge.DeadLetter, error) {
-	return call[bridge.DeadLetter](ctx, c, http.MethodGet, "/deadletters/"+id, nil)
+	return call[bridge.DeadLetter](ctx, c, http.MethodGet, "/deadletters/"+url.PathEscape(id), nil)
 }
 
 // Redrive sends a page of dead letters again.

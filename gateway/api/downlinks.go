@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"net/url"
 
 	"github.com/forebay-gateway/forebay/bridge/downlink"
 )
@@ -46,15 +47,15 @@ func (c *Client) Downlinks(ctx context.Context) (Downlinks, error) {
 
 // Downlink describes one downlink with its partitions.
 func (c *Client) Downlink(ctx context.Context, name string) (downlink.Info, error) {
-	return call[downlink.Info](ctx, c, http.MethodGet, "/downlinks/"+name, nil)
+	return call[downlink.Info](ctx, c, http.MethodGet, "/downlinks/"+url.PathEscape(name), nil)
 }
 
 // PauseDownlink has a downlink read nothing until it is resumed.
 func (c *Client) PauseDownlink(ctx context.Context, name string) (downlink.Info, error) {
-	return call[downlink.Info](ctx, c, http.MethodPost, "/downlinks/"+name+"/pause", nil)
+	return call[downlink.Info](ctx, c, http.MethodPost, "/downlinks/"+url.PathEscape(name)+"/pause", nil)
 }
 
 // ResumeDownlink lets a downlink go on, also behind gaps.
 func (c *Client) ResumeDownlink(ctx context.Context, name string) (downlink.Info, error) {
-	return call[downlink.Info](ctx, c, http.MethodPost, "/downlinks/"+name+"/resume", nil)
+	return call[downlink.Info](ctx, c, http.MethodPost, "/downlinks/"+url.PathEscape(name)+"/resume", nil)
 }

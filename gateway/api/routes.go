@@ -58,7 +58,7 @@ func (c *Client) Routes(ctx context.Context) (Routes, error) {
 
 // Route describes one route with its lanes.
 func (c *Client) Route(ctx context.Context, name string) (bridge.RouteInfo, error) {
-	return call[bridge.RouteInfo](ctx, c, http.MethodGet, "/routes/"+name, nil)
+	return call[bridge.RouteInfo](ctx, c, http.MethodGet, "/routes/"+url.PathEscape(name), nil)
 }
 
 // Pause keeps a route, or one lane of it, from sending until Resume.
@@ -75,16 +75,16 @@ func (c *Client) Resume(ctx context.Context, name, lane string) (bridge.RouteInf
 func (c *Client) Failover(ctx context.Context, name, to string) (bridge.RouteInfo, error) {
 	v := values{}
 	v.text("to", to)
-	return call[bridge.RouteInfo](ctx, c, http.MethodPost, "/routes/"+name+"/failover", url.Values(v))
+	return call[bridge.RouteInfo](ctx, c, http.MethodPost, "/routes/"+url.PathEscape(name)+"/failover", url.Values(v))
 }
 
 // Retire gives up what the spool keeps for a route that the configuration does not have.
 func (c *Client) Retire(ctx context.Context, name string) (bridge.Orphan, error) {
-	return call[bridge.Orphan](ctx, c, http.MethodPost, "/routes/"+name+"/retire", nil)
+	return call[bridge.Orphan](ctx, c, http.MethodPost, "/routes/"+url.PathEscape(name)+"/retire", nil)
 }
 
 func (c *Client) changeRoute(ctx context.Context, name, lane, what string) (bridge.RouteInfo, error) {
 	v := values{}
 	v.text("lane", lane)
-	return call[bridge.RouteInfo](ctx, c, http.MethodPost, "/routes/"+name+"/"+what, url.Values(v))
+	return call[bridge.RouteInfo](ctx, c, http.MethodPost, "/routes/"+url.PathEscape(name)+"/"+what, url.Values(v))
 }
