@@ -31,6 +31,9 @@ type transactor struct {
 	opened    bool        // in this process: positions have a mark of it
 	producer  *kgo.Client // nil: to be opened
 	positions map[string]uint64
+	seen      int64 // behind the last that it has committed among the positions: what was before is in positions, what others do comes later
+	born      int64 // behind the first mark of this process, in the same partition; 0 while there is none
+	noted     int64 // seen, when the open transaction is committed; to be read once all of it has an outcome
 }
 
 // try sends flights in one transaction. done are committed; faulty have failed, or did not end in time. err says what else
@@ -115,6 +118,7 @@ func (t *transactor) try(ctx context.Context, flights []*Flight, deadline time.D
 func (t *transactor) produce(flights []*Flight) (_ <-chan struct{}, well func() int, noted func() error) {
 	var mu sync.Mutex
 	var positions error
+	t.noted = t.seen
 	left, taken := len(flights), 0
 	for _, f := range flights {
 		left += len(f.Messages)
@@ -150,6 +154,7 @@ func (t *transactor) produce(flights []*Flight) (_ <-chan struct{}, well func() 
 			if err != nil && positions == nil {
 				positions = err
 			}
+			t.noted = max(t.noted, r.Offset+1)
 			if left--; left == 0 {
 				close(ended)
 			}
@@ -177,6 +182,7 @@ func (t *transactor) commit(ctx context.Context, flights []*Flight) error {
 	for _, f := range flights {
 		t.positions[f.lane()] = f.next()
 	}
+	t.seen = t.noted
 	return nil
 }
 
