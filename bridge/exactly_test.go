@@ -83,6 +83,11 @@ func TestExactlyOnceIsolatesPoison(t *testing.T) {
 		if n := len(r.log.streams["dead"][0].records); n != 3 {
 			t.Errorf("%d dead letters, want 3", n)
 		}
+		for _, rec := range r.log.streams["dead"][0].records { // it flies alone: by the main producer, and by the side one
+			if _, meta, err := splitDead(&rec); err != nil || meta.Attempts > 2 {
+				t.Errorf("%+v, %v, want it to be known after two attempts: each is a new producer", meta, err)
+			}
+		}
 	})
 }
 

@@ -175,6 +175,8 @@ type killing struct {
 	dir     string
 	found   uint64        // records that a restart has found in Kafka
 	slowest time.Duration // until the first record after a restart
+	early   int           // kills before that
+	waited  time.Duration // by then, at most
 }
 
 // child starts one on a directory.
@@ -230,6 +232,7 @@ func (k *killing) run() (got tally, total int) {
 			}
 		})
 		var fault sync.WaitGroup
+		soon := time.Duration(200+rand.IntN(10_000)) * time.Millisecond
 		select { // sometimes before anything was delivered
 		case <-first:
 			if k.during != nil {
@@ -237,7 +240,9 @@ func (k *killing) run() (got tally, total int) {
 				time.Sleep(time.Duration(rand.IntN(4000)) * time.Millisecond)
 			}
 			time.Sleep(time.Duration(rand.IntN(1200)) * time.Millisecond)
-		case <-time.After(time.Duration(200+rand.IntN(10_000)) * time.Millisecond):
+		case <-time.After(soon):
+			k.early++
+			k.waited = max(k.waited, soon)
 			go func() {
 				for range first {
 				}
@@ -362,7 +367,8 @@ func TestKillLosesAndDoublesNothing(t *testing.T) {
 func (k *killing) complete() {
 	k.t.Helper()
 	got, total := k.run()
-	k.t.Logf("%d kills of the gateway, %d records: %+v; %d known from kafka, first delivery after at most %v", k.rounds, total, got, k.found, k.slowest)
+	k.t.Logf("%d kills of the gateway, %d records: %+v; %d known from kafka, first delivery after at most %v; %d kills came before one, after at most %v",
+		k.rounds, total, got, k.found, k.slowest, k.early, k.waited)
 	if got != (tally{}) {
 		k.t.Errorf("records %+v, want every one once and in order", got)
 	}

@@ -290,8 +290,9 @@ func (l *lane) failed(rest []kafka.Message, v kafka.Verdict, now time.Time) {
 	}
 	switch v.Class {
 	case kafka.Shrink, kafka.Poison:
-		if len(rest) > 1 || l.window > 1 {
-			// One of them is bad, or they are too many. Fewer will tell.
+		if len(rest) > 1 || v.Tries > 0 && l.window > 1 {
+			// One of them is bad, or they are too many. Fewer will tell. One alone is what Kafka will not take, unless the answer could
+			// be the cluster's fault as well.
 			l.window = max(min(l.window, len(rest))/2, 1)
 			l.again(rest)
 			l.recount()
