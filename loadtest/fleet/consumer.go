@@ -65,6 +65,7 @@ func (c *consumer) start(ctx context.Context) error {
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(c.fleet.cfg.Kafka...), kgo.DisableClientMetrics(), kgo.ClientID("loadtest-" + c.fleet.run),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), // what a transaction left behind that was aborted is not there
 		kgo.MetadataMinAge(metadataMinAge), kgo.MetadataMaxAge(metadataMaxAge), kgo.FetchMaxWait(fetchMaxWait),
 	}
 	var late []string

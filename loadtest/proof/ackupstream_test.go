@@ -39,15 +39,26 @@ bridge:
       upstream: kafka
       topic: telemetry
       create_topics: {partitions: 6, replication: 1}
+      delivery: %s
 `
 
 // TestKafkaHasWhatIsAcknowledgedWithoutTheSpool is the promise of ack: upstream. Under load a real Apache Kafka is killed, the gateway
 // is killed, and with the gateway goes its whole data directory. Whatever was acknowledged with success must be in Kafka all the same.
 func TestKafkaHasWhatIsAcknowledgedWithoutTheSpool(t *testing.T) {
-	rounds := 2
-	if long() {
-		rounds = 20
+	for _, delivery := range []string{"at_least_once", "exactly_once"} {
+		t.Run(delivery, func(t *testing.T) {
+			rounds := 2
+			if long() {
+				rounds = 20
+			} else if delivery == "exactly_once" {
+				t.Skip("in the long form (FOREBAY_CRASH=long)")
+			}
+			withoutTheSpool(t, delivery, rounds)
+		})
 	}
+}
+
+func withoutTheSpool(t *testing.T, delivery string, rounds int) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -55,7 +66,7 @@ func TestKafkaHasWhatIsAcknowledgedWithoutTheSpool(t *testing.T) {
 	k := newApacheKafka(t)
 	data := filepath.Join(t.TempDir(), "data")
 	g := newGatewayWith(t, func(admin, mqtt string) string {
-		return fmt.Sprintf(waiting, data, admin, mqtt, "ack: upstream, ack_timeout: 3s, ack_fallback: refuse", small, k.addr)
+		return fmt.Sprintf(waiting, data, admin, mqtt, "ack: upstream, ack_timeout: 3s, ack_fallback: refuse", small, k.addr, delivery)
 	})
 	g.start()
 	g.awaitReady()
@@ -68,7 +79,8 @@ func TestKafkaHasWhatIsAcknowledgedWithoutTheSpool(t *testing.T) {
 		l.await("progress "+what, func(s fleet.Snapshot) bool { return s.Acknowledged > before+1000 })
 		time.Sleep(time.Duration(random.IntN(700)) * time.Millisecond)
 	}
-	for range rounds {
+	for round := range rounds {
+		t.Logf("round %d: %d acknowledged", round, l.Snapshot().Acknowledged)
 		progress("before a kill of kafka")
 		k.stop()
 		time.Sleep(time.Duration(random.IntN(4000)) * time.Millisecond) // up to longer than an acknowledgement may wait
@@ -120,7 +132,7 @@ func BenchmarkKafkaAckUpstream(b *testing.B) {
 	k := newApacheKafka(b)
 	for _, ack := range []string{"local", "upstream", "local", "upstream"} {
 		g := newGatewayWith(b, func(admin, mqtt string) string {
-			return fmt.Sprintf(waiting, filepath.Join(b.TempDir(), "data"), admin, mqtt, "ack: "+ack, "", k.addr)
+			return fmt.Sprintf(waiting, filepath.Join(b.TempDir(), "data"), admin, mqtt, "ack: "+ack, "", k.addr, "at_least_once")
 		})
 		g.start()
 		g.awaitReady()

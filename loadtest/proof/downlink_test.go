@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -94,6 +95,91 @@ func (p *producer) total() (n int) {
 	return n
 }
 
+// transactor writes numbered commands in transactions, of which it commits the half, aborts a quarter and leaves a quarter open, as a producer that
+// was killed; its successor ends those.
+type transactor struct {
+	t    *testing.T
+	addr string
+	quit chan struct{}
+	wg   sync.WaitGroup
+
+	mu        sync.Mutex // held where a broker that is killed would leave an outcome unknown
+	committed int
+	aborted   int
+}
+
+const transactional = 6 // partitions that it writes to
+
+func (x *transactor) run() {
+	var cl *kgo.Client
+	defer func() {
+		if cl != nil {
+			cl.Close()
+		}
+	}()
+	for n, at := 0, time.Duration(0); ; n++ {
+		select {
+		case <-x.quit:
+			return
+		case <-time.After(at):
+		}
+		at = time.Duration(n%7) * 20 * time.Millisecond
+		var err error
+		if n%4 == 0 { // the first, or one after a transaction that was left open
+			if cl != nil {
+				cl.Close()
+			}
+			if cl, err = kgo.NewClient(kgo.SeedBrokers(x.addr), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.TransactionalID("commander")); err != nil {
+				x.t.Error(err)
+				return
+			}
+		}
+		if err := x.one(cl, n, at); err != nil {
+			x.t.Errorf("transaction %d: %v", n, err)
+			return
+		}
+	}
+}
+
+func (x *transactor) one(cl *kgo.Client, n int, open time.Duration) error {
+	commit := n%2 == 0
+	var recs []*kgo.Record
+	for p := range transactional {
+		for i := range 3 {
+			r := &kgo.Record{Topic: "commands", Partition: int32(p), Key: fmt.Append(nil, "t", p), Value: fmt.Appendf(nil, "aborted %d/%d/%d", n, p, i)}
+			if commit {
+				r.Value = fmt.Appendf(nil, "t%d %d", p, n/2*3+i)
+			}
+			recs = append(recs, r)
+		}
+	}
+	x.mu.Lock()
+	err := cl.BeginTransaction()
+	if err == nil {
+		err = cl.ProduceSync(context.Background(), recs...).FirstErr()
+	}
+	x.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	time.Sleep(open) // records of others come behind it meanwhile, and brokers and gateways are killed
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !commit {
+		x.aborted += len(recs)
+	}
+	if n%4 == 3 {
+		return nil // left open
+	}
+	if err := cl.EndTransaction(context.Background(), kgo.TransactionEndTry(commit)); err != nil {
+		return err
+	}
+	if commit {
+		x.committed += len(recs)
+	}
+	return nil
+}
+
 // counted tells how often the payloads of keys came, and whether the first arrivals of each key were in order.
 func counted(payloads []string) (distinct, doubled, reordered int) {
 	seen := make(map[string]bool)
@@ -134,7 +220,8 @@ func (g *gateway) dumped(stream string) (lines []map[string]any) {
 }
 
 // TestKafkaDownlinkKillLoop kills the gateway, and the broker, while commands come down: none is lost, none is in the spool twice, QoS 2 comes
-// once to a subscriber that comes back, in the order of its key. A route sends everything that is published up to a topic that the
+// once to a subscriber that comes back, in the order of its key. Another program writes commands in transactions: nothing of those that are
+// aborted, or left open, comes through. A route sends everything that is published up to a topic that the
 // downlink reads too: nothing goes round. Bad records are dead letters, once each. The topic gets partitions, and is made anew in the end.
 func TestKafkaDownlinkKillLoop(t *testing.T) {
 	kills := 4
@@ -165,7 +252,22 @@ func TestKafkaDownlinkKillLoop(t *testing.T) {
 	publishRaw(t, g, "dev/1", "a", "b", "c") // it goes up, and must not come down
 	p := &producer{t: t, cl: cl, quit: make(chan struct{}), keys: 6}
 	p.wg.Go(p.run)
-	stop := sync.OnceFunc(func() { close(p.quit); p.wg.Wait() })
+	x := &transactor{t: t, addr: k.addr, quit: make(chan struct{})}
+	x.wg.Go(x.run)
+	stop := sync.OnceFunc(func() {
+		close(p.quit)
+		p.wg.Wait()
+		close(x.quit)
+		x.wg.Wait()
+		if cl, err := kgo.NewClient(kgo.SeedBrokers(k.addr), kgo.TransactionalID("commander")); err != nil {
+			t.Error(err)
+		} else { // ends what was left open
+			defer cl.Close()
+			if _, _, err := cl.ProducerID(context.Background()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
 	t.Cleanup(stop)
 	await := func(what string, cond func() bool) {
 		t.Helper()
@@ -181,8 +283,10 @@ func TestKafkaDownlinkKillLoop(t *testing.T) {
 		time.Sleep(time.Duration(random.IntN(1200)) * time.Millisecond)
 		g.kill()
 		if round%10 == 1 {
+			x.mu.Lock()
 			k.stop() // kill -9 of the broker
 			k.start()
+			x.mu.Unlock()
 		}
 		if round == 2 {
 			if _, err := admin.UpdatePartitions(ctx, 8, "commands"); err != nil {
@@ -201,7 +305,7 @@ func TestKafkaDownlinkKillLoop(t *testing.T) {
 		g.awaitReady()
 	}
 	stop()
-	want := p.total()
+	want := p.total() + x.committed
 	arrived := func() bool {
 		a, _, _ := counted(once.all())
 		b, _, _ := counted(least.all())
@@ -227,11 +331,20 @@ func TestKafkaDownlinkKillLoop(t *testing.T) {
 	if err := cl.ProduceSync(ctx, recs...).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
-	want = p.total()
+	want = p.total() + x.committed
 	await("commands of the new topic", arrived)
 	time.Sleep(500 * time.Millisecond) // for what comes too often
 	g.terminate()
 
+	for _, payload := range slices.Concat(once.all(), least.all()) {
+		if strings.HasPrefix(payload, "aborted") {
+			t.Fatalf("%q came through: it is of a transaction that was not committed", payload)
+		}
+	}
+	t.Logf("in transactions: %d committed, %d not", x.committed, x.aborted)
+	if x.committed == 0 || x.aborted == 0 {
+		t.Error("there was no transaction of each kind")
+	}
 	n, doubled, reordered := counted(once.all())
 	t.Logf("%d kills, %d commands: %d at QoS 2, doubled %d, out of order %d", kills, want, n, doubled, reordered)
 	if n != want || doubled != 0 || reordered != 0 {

@@ -234,13 +234,17 @@ func (g *gateway) terminate() time.Duration {
 }
 
 // resident is the memory of the process in bytes; 0 where nobody tells.
-func (g *gateway) resident() int64 {
+func (g *gateway) resident() int64 { return g.memory("VmRSS") }
+
+// memory is what the kernel says under a name: RssAnon is the process's own, RssFile pages of files that it has mapped, which
+// the kernel takes back when it needs them.
+func (g *gateway) memory(name string) int64 {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", g.cmd.Process.Pid))
 	if err != nil {
 		return 0
 	}
 	for l := range bytes.Lines(b) {
-		if rest, ok := bytes.CutPrefix(l, []byte("VmRSS:")); ok {
+		if rest, ok := bytes.CutPrefix(l, []byte(name+":")); ok {
 			kb, _ := strconv.ParseInt(strings.Fields(string(rest))[0], 10, 64)
 			return kb << 10
 		}
