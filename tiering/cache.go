@@ -24,6 +24,7 @@ type Cache struct {
 	size  int64
 	keys  *crypt.Keyring
 	limit *limiter
+	open  int // segments at most
 
 	fetchedBytes, hits, misses atomic.Uint64
 
@@ -57,7 +58,7 @@ func NewCache(dir string, size int64, keys *crypt.Keyring, bandwidth int64) (*Ca
 			return nil, err
 		}
 	}
-	return &Cache{dir: dir, size: size, keys: keys, limit: newLimiter(bandwidth), entries: map[string]*cached{}}, nil
+	return &Cache{dir: dir, size: size, keys: keys, limit: newLimiter(bandwidth), open: cacheOpen, entries: map[string]*cached{}}, nil
 }
 
 // Close closes and removes what nobody uses.
@@ -110,8 +111,13 @@ func (c *Cache) done(e *cached) {
 	_ = c.evictLocked(c.size)
 }
 
+const cacheOpen = 128 // segments in the cache: each is an open file, with two descriptors, however small it is
+
 // evictLocked removes what nobody uses, the longest unused first, until the rest fits.
 func (c *Cache) evictLocked(fits int64) error {
+	if c.used <= fits && fits > 0 && len(c.entries) <= c.open {
+		return nil
+	}
 	type old struct {
 		key string
 		e   *cached
@@ -125,7 +131,7 @@ func (c *Cache) evictLocked(fits int64) error {
 	slices.SortFunc(idle, func(a, b old) int { return a.e.last.Compare(b.e.last) })
 	var errs []error
 	for _, o := range idle {
-		if c.used <= fits && fits > 0 {
+		if c.used <= fits && fits > 0 && len(c.entries) <= c.open {
 			break
 		}
 		delete(c.entries, o.key)

@@ -30,7 +30,7 @@ func (t *Tier) parquets(ctx context.Context, st *tiered) error {
 	m := st.m.Load()
 	for i := range m.Segments {
 		seg := m.Segments[i]
-		if len(seg.Parquet) > 0 || time.Since(st.tries[seg.Sequence]) < parquetAgain || t.pausedNow() {
+		if len(seg.Parquet) > 0 || st.pending.has(seg.Sequence) || time.Since(st.tries[seg.Sequence]) < parquetAgain || t.pausedNow() {
 			continue
 		}
 		if err := t.parquet(ctx, &seg); err != nil {
@@ -44,11 +44,12 @@ func (t *Tier) parquets(ctx context.Context, st *tiered) error {
 		if err := manifest.PutEntry(ctx, t.store, &seg); err != nil {
 			return err
 		}
-		if err := t.save(ctx, st, st.m.Load().With(seg)); err != nil {
+		st.pending.add(&seg, false)
+		if err := t.flush(ctx, st, false); err != nil {
 			return err
 		}
 	}
-	return nil
+	return t.flush(ctx, st, true)
 }
 
 // parquet writes the file of one segment, from its stored copy: that is what it stands beside.

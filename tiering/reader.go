@@ -198,12 +198,7 @@ func (r *Reader) find(at spool.Offset) (*manifest.Segment, manifest.Partition) {
 	if m == nil {
 		return nil, manifest.Partition{}
 	}
-	for i := range m.Segments {
-		if p, ok := m.Segments[i].Partition(r.partition); ok && p.Next > at {
-			return &m.Segments[i], p
-		}
-	}
-	return nil, manifest.Partition{}
+	return m.At(r.partition, at)
 }
 
 // fromStore opens the segment that has the next offset, or says what cannot be had below the local log's start.

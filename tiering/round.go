@@ -97,39 +97,14 @@ func (t *Tier) roundOf(ctx context.Context, st *tiered) error {
 	return t.retain(ctx, st)
 }
 
-const (
-	saveEvery = 10 * time.Second // the manifest is written at least this often while segments go up
-	saveCount = 16
-)
-
 // uploads stores what is due, oldest first. The manifest is written for a few at a time: a crash in between finds them by their
 // entries.
 func (t *Tier) uploads(ctx context.Context, st *tiered) error {
-	var done []manifest.Segment
-	began := time.Now()
-	save := func() error {
-		if len(done) == 0 {
-			return nil
-		}
-		err := t.save(ctx, st, st.m.Load().With(done...))
-		if err == nil {
-			st.uploaded.Add(uint64(len(done)))
-			for i := range done {
-				st.uploadedBytes.Add(uint64(done[i].Bytes))
-				t.log.Info("segment stored", "stream", st.name, "segment", done[i].Sequence, "bytes", done[i].Bytes)
-			}
-		}
-		done, began = nil, time.Now()
-		return err
-	}
-	err := t.uploadEach(ctx, st, t.due(st, t.count(st)), func(seg *manifest.Segment) error {
-		done = append(done, *seg)
-		if len(done) >= saveCount || time.Since(began) > saveEvery {
-			return save()
-		}
-		return nil
+	err := t.uploadEach(ctx, st, t.due(st, st.pending.without(t.count(st))), func(seg *manifest.Segment) error {
+		st.pending.add(seg, true)
+		return t.flush(ctx, st, false)
 	})
-	return errors.Join(err, save())
+	return errors.Join(err, t.flush(ctx, st, true))
 }
 
 // upload is one segment on its way.
@@ -246,14 +221,13 @@ func (t *Tier) removeLocal(ctx context.Context, st *tiered) error {
 		return nil
 	}
 	own, _ := t.spool.Clock() // no step of the wall clock makes anything old
-	for {
-		list, err := t.spool.Sealed(st.name)
-		if err != nil || len(list) == 0 {
-			return err
-		}
-		se := list[0]
+	list, err := t.spool.Sealed(st.name)
+	if err != nil {
+		return err
+	}
+	for i, se := range list { // the next is the oldest once the one before is gone; RemoveSealed looks again
 		seg, stored := st.m.Load().Find(se.Sequence)
-		if !stored || seg.Created.UnixNano() != se.ID().Created || !se.Oldest || !se.Delivered || own.Sub(later(se.SealedAt, se.Created)) < st.cfg.KeepLocal.Std() {
+		if !stored || seg.Created.UnixNano() != se.ID().Created || i == 0 && !se.Oldest || !se.Delivered || own.Sub(later(se.SealedAt, se.Created)) < st.cfg.KeepLocal.Std() {
 			return nil
 		}
 		if err := t.present(ctx, seg); errors.Is(err, ErrDamaged) {
@@ -269,6 +243,7 @@ func (t *Tier) removeLocal(ctx context.Context, st *tiered) error {
 		}
 		st.removedLocal.Add(1)
 	}
+	return nil
 }
 
 // again stores a segment once more whose stored copy is not what it was.
@@ -281,6 +256,7 @@ func (t *Tier) again(ctx context.Context, st *tiered, se spool.Sealed, why error
 	if have, ok := st.m.Load().Find(se.Sequence); ok {
 		seg.Parquet = have.Parquet
 	}
+	st.pending.forget(seg.Sequence)
 	return t.save(ctx, st, st.m.Load().With(*seg))
 }
 
@@ -328,10 +304,17 @@ func (t *Tier) retain(ctx context.Context, st *tiered) error {
 	if n == 0 {
 		return nil
 	}
-	gone := m.Segments[:n]
+	gone, bytes := m.Segments[:n], int64(0)
+	for i := range gone {
+		bytes += gone[i].Bytes
+	}
+	if !st.worth(bytes, st.retained) {
+		return nil
+	}
 	if err := t.save(ctx, st, m.WithoutFirst(n)); err != nil {
 		return err
 	}
+	st.retained = time.Now()
 	for i := range gone {
 		if err := manifest.DeleteSegment(ctx, t.store, &gone[i]); err != nil {
 			st.swept = false

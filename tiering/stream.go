@@ -23,7 +23,12 @@ type tiered struct {
 	m      atomic.Pointer[manifest.Manifest] // as it was last known to be stored; nil before anything is known
 	loaded bool                              // m is the store's, not the copy of an earlier run; the loop's
 	swept  bool                              // garbage was looked for; likewise
-	tries  map[uint64]time.Time              // Parquet files that could not be written, and when; likewise
+
+	pending  pending              // what the manifest does not say yet; likewise
+	size     int64                // of the stored manifest; likewise
+	saved    time.Time            // when pending was last written into it; likewise
+	retained time.Time            // when segments were last removed from it; likewise
+	tries    map[uint64]time.Time // Parquet files that could not be written, and when; likewise
 
 	mu      sync.Mutex
 	behind  int       // sealed segments that are not stored
@@ -63,19 +68,16 @@ func (t *Tier) readLocalCopy(stream string) *manifest.Manifest {
 	return m
 }
 
-func (t *Tier) writeLocalCopy(ctx context.Context, m *manifest.Manifest) {
-	b, err := m.Encode()
-	if err == nil {
-		err = store.PutBytes(ctx, t.local, m.Stream+".manifest", b, false)
-	}
-	if err != nil && ctx.Err() == nil {
+// writeLocalCopy writes it; b is m as it is stored.
+func (t *Tier) writeLocalCopy(ctx context.Context, m *manifest.Manifest, b []byte) {
+	if err := store.PutBytes(ctx, t.local, m.Stream+".manifest", b, false); err != nil && ctx.Err() == nil {
 		t.log.Warn("local copy of the manifest cannot be written; it is read from the store at the next start", "stream", m.Stream, "err", err)
 	}
 }
 
 // load reads a stream's manifest from the store, or makes it again from the objects.
 func (t *Tier) load(ctx context.Context, st *tiered) error {
-	m, err := manifest.Load(ctx, t.store, st.name)
+	m, b, err := manifest.LoadStored(ctx, t.store, st.name)
 	if err == nil && m.Generation > 0 && m.Instance != t.owner.Instance {
 		// It is what was there before we adopted the prefix, or somebody has adopted it since we have looked.
 		t.claimed = time.Time{}
@@ -85,14 +87,15 @@ func (t *Tier) load(ctx context.Context, st *tiered) error {
 		t.log.Info("manifest of an earlier owner is taken over", "stream", st.name, "generation", m.Generation)
 	}
 	if errors.Is(err, manifest.ErrLost) || err == nil && m.Generation == 0 && len(t.readKnown(st).Segments) > 0 {
-		m, err = t.rebuild(ctx, st)
+		m, b, err = t.rebuild(ctx, st)
 	}
 	if err != nil {
 		return err
 	}
 	st.m.Store(m)
 	st.loaded, st.swept = true, false
-	t.writeLocalCopy(ctx, m)
+	st.pending, st.size = pending{}, int64(len(b))
+	t.writeLocalCopy(ctx, m, b)
 	return nil
 }
 
@@ -149,7 +152,7 @@ func (t *Tier) readKnown(st *tiered) *manifest.Manifest {
 	return &manifest.Manifest{Stream: st.name}
 }
 
-func (t *Tier) rebuild(ctx context.Context, st *tiered) (*manifest.Manifest, error) {
+func (t *Tier) rebuild(ctx context.Context, st *tiered) (*manifest.Manifest, []byte, error) {
 	t.log.Warn("manifest is lost and is made again from the objects", "stream", st.name, "store", t.store.String())
 	m, err := manifest.Rebuild(ctx, t.store, st.name, manifest.RebuildOptions{
 		Floor: t.readKnown(st).Floor, FloorCreated: t.readKnown(st).FloorCreated,
@@ -164,13 +167,14 @@ func (t *Tier) rebuild(ctx context.Context, st *tiered) (*manifest.Manifest, err
 		},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("rebuild the manifest of %s: %w", st.name, err)
+		return nil, nil, fmt.Errorf("rebuild the manifest of %s: %w", st.name, err)
 	}
-	if m, err = manifest.Save(ctx, t.store, m, t.owner.Instance, t.now()); err != nil {
-		return nil, fmt.Errorf("rebuild the manifest of %s: %w", st.name, err)
+	m, b, err := manifest.Save(ctx, t.store, m, t.owner.Instance, t.now())
+	if err != nil {
+		return nil, nil, fmt.Errorf("rebuild the manifest of %s: %w", st.name, err)
 	}
 	t.log.Info("manifest was made again", "stream", st.name, "segments", len(m.Segments), "generation", m.Generation)
-	return m, nil
+	return m, b, nil
 }
 
 // scratch is a file for a moment.
@@ -189,7 +193,7 @@ func createFile(path string) (*os.File, error) {
 
 // save makes m the stored manifest. When somebody was faster, the next round reads what there is.
 func (t *Tier) save(ctx context.Context, st *tiered, m *manifest.Manifest) error {
-	saved, err := manifest.Save(ctx, t.store, m, t.owner.Instance, t.now())
+	saved, b, err := manifest.Save(ctx, t.store, m, t.owner.Instance, t.now())
 	if errors.Is(err, store.ErrExist) {
 		st.loaded = false
 		have, lerr := manifest.Load(ctx, t.store, st.name)
@@ -204,7 +208,8 @@ func (t *Tier) save(ctx context.Context, st *tiered, m *manifest.Manifest) error
 		return fmt.Errorf("manifest of %s: %w", st.name, err)
 	}
 	st.m.Store(saved)
-	t.writeLocalCopy(ctx, saved)
+	st.size = int64(len(b))
+	t.writeLocalCopy(ctx, saved, b)
 	return nil
 }
 

@@ -338,7 +338,7 @@ func TestFormerOwnerStopsWhenThePrefixIsAdopted(t *testing.T) {
 	}
 	m, err := manifest.Load(t.Context(), two.faults, stream)
 	if err == nil {
-		_, err = manifest.Save(t.Context(), two.faults, m, two.tier.owner.Instance, two.now())
+		_, _, err = manifest.Save(t.Context(), two.faults, m, two.tier.owner.Instance, two.now())
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -1,13 +1,16 @@
 package manifest
 
 import (
+	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
-	"strings"
+	"sort"
 	"time"
 
 	"github.com/forebay-gateway/forebay/spool"
@@ -123,18 +126,41 @@ func (m *Manifest) Find(seq uint64) (*Segment, bool) {
 	return &m.Segments[i], true
 }
 
+// At is the first segment that has the partition at or behind an offset; nil when there is none. Segments follow each other in the order of
+// offsets in every partition that they have.
+func (m *Manifest) At(partition int, at spool.Offset) (*Segment, Partition) {
+	has := func(i int) (int, Partition) { // the first from i on that has the partition
+		for ; i < len(m.Segments); i++ {
+			if p, ok := m.Segments[i].Partition(partition); ok {
+				return i, p
+			}
+		}
+		return i, Partition{Next: math.MaxUint64}
+	}
+	i, p := has(sort.Search(len(m.Segments), func(i int) bool {
+		_, p := has(i)
+		return p.Next > at
+	}))
+	if i == len(m.Segments) {
+		return nil, Partition{}
+	}
+	return &m.Segments[i], p
+}
+
 // With is the manifest with more entries; one of the same sequence is replaced.
 func (m *Manifest) With(more ...Segment) *Manifest {
 	n := *m
-	n.Segments = slices.Clone(m.Segments)
-	for _, s := range more {
-		if have, ok := n.Find(s.Sequence); ok {
-			*have = s
-			continue
+	n.Segments = append(slices.Clone(m.Segments), more...)
+	slices.SortStableFunc(n.Segments, func(a, b Segment) int { return cmp.Compare(a.Sequence, b.Sequence) })
+	w := 0
+	for i := range n.Segments {
+		if w > 0 && n.Segments[w-1].Sequence == n.Segments[i].Sequence {
+			w-- // the later one counts
 		}
-		n.Segments = append(n.Segments, s)
-		slices.SortFunc(n.Segments, func(a, b Segment) int { return int(int64(a.Sequence) - int64(b.Sequence)) })
+		n.Segments[w] = n.Segments[i]
+		w++
 	}
+	n.Segments = n.Segments[:w]
 	return &n
 }
 
@@ -166,22 +192,22 @@ func seal(v any) ([]byte, error) {
 
 // unseal reads what seal made. version is called before anything else is believed.
 func unseal(b []byte, v any) error {
-	sum, rest, ok := strings.Cut(string(b), "\n")
-	body, whole := strings.CutSuffix(rest, "\n")
-	got := sha256.Sum256([]byte(body))
-	if !ok || !whole || sum != hex.EncodeToString(got[:]) {
+	sum, rest, ok := bytes.Cut(b, []byte("\n"))
+	body, whole := bytes.CutSuffix(rest, []byte("\n"))
+	got := sha256.Sum256(body)
+	if !ok || !whole || string(sum) != hex.EncodeToString(got[:]) {
 		return fmt.Errorf("%w: its bytes are not those of its SHA-256", ErrDamaged)
 	}
 	var head struct {
 		Version int `json:"version"`
 	}
-	if err := json.Unmarshal([]byte(body), &head); err != nil || head.Version < 1 {
+	if err := json.Unmarshal(body, &head); err != nil || head.Version < 1 {
 		return fmt.Errorf("%w: no version", ErrDamaged)
 	}
 	if head.Version > Version {
 		return fmt.Errorf("version %d: %w", head.Version, ErrUnsupported)
 	}
-	if err := json.Unmarshal([]byte(body), v); err != nil {
+	if err := json.Unmarshal(body, v); err != nil {
 		return fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	return nil

@@ -54,11 +54,11 @@ func TestOfTwoWritersOfOneGenerationTheSecondIsTold(t *testing.T) {
 	if err != nil || m.Generation != 0 {
 		t.Fatalf("an empty store: %+v, %v", m, err)
 	}
-	one, err := Save(t.Context(), s, m.With(segmentOf(1)), "one", time.Now())
+	one, _, err := Save(t.Context(), s, m.With(segmentOf(1)), "one", time.Now())
 	if err != nil || one.Generation != 1 {
 		t.Fatal(err)
 	}
-	if _, err := Save(t.Context(), s, m.With(segmentOf(2)), "two", time.Now()); !errors.Is(err, store.ErrExist) {
+	if _, _, err := Save(t.Context(), s, m.With(segmentOf(2)), "two", time.Now()); !errors.Is(err, store.ErrExist) {
 		t.Errorf("the second: %v", err)
 	}
 	got, err := Load(t.Context(), s, "default")
@@ -67,12 +67,65 @@ func TestOfTwoWritersOfOneGenerationTheSecondIsTold(t *testing.T) {
 	}
 }
 
+// A segment is found by offset as if all were looked at, also where not every segment has the partition.
+func TestSegmentsAreFoundByOffset(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 7))
+	m, next := &Manifest{Stream: "default"}, [3]spool.Offset{}
+	for seq := range uint64(200) {
+		s := segmentOf(seq)
+		s.Partitions = nil
+		for p := range next {
+			if rng.IntN(3) > p { // each has the first, few the last
+				first := next[p] + spool.Offset(rng.IntN(3))
+				next[p] = first + 1 + spool.Offset(rng.IntN(5))
+				s.Partitions = append(s.Partitions, Partition{Partition: p, First: first, Next: next[p]})
+			}
+		}
+		m = m.With(s)
+	}
+	for p := range len(next) + 1 {
+		for at := range spool.Offset(1200) {
+			var want *Segment
+			for i := range m.Segments {
+				if have, ok := m.Segments[i].Partition(p); ok && have.Next > at {
+					want = &m.Segments[i]
+					break
+				}
+			}
+			got, have := m.At(p, at)
+			if got != want || want != nil && have.Next <= at {
+				t.Fatalf("partition %d at %d: %+v, want %+v", p, at, got, want)
+			}
+		}
+	}
+}
+
+// Entries come in any order; of two with one number the later counts.
+func TestEntriesAreAddedInOrder(t *testing.T) {
+	m := &Manifest{Stream: "default"}
+	m = m.With(segmentOf(5), segmentOf(2)).With(segmentOf(9))
+	again := segmentOf(5)
+	again.Parquet = []string{"parquet/5"}
+	before := m
+	m = m.With(segmentOf(1), again)
+	var got []uint64
+	for _, s := range m.Segments {
+		got = append(got, s.Sequence)
+	}
+	if seg, ok := m.Find(5); fmt.Sprint(got) != "[1 2 5 9]" || !ok || len(seg.Parquet) != 1 {
+		t.Errorf("%v, %+v", got, seg)
+	}
+	if seg, _ := before.Find(5); len(before.Segments) != 3 || len(seg.Parquet) != 0 {
+		t.Error("a manifest that others hold was changed")
+	}
+}
+
 func TestOldGenerationsGo(t *testing.T) {
 	s, root := dir(t)
 	m := &Manifest{Stream: "default"}
 	for i := range 10 {
 		var err error
-		if m, err = Save(t.Context(), s, m.With(segmentOf(uint64(i+1))), "one", time.Now()); err != nil {
+		if m, _, err = Save(t.Context(), s, m.With(segmentOf(uint64(i+1))), "one", time.Now()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -89,7 +142,7 @@ func TestLostManifestIsRebuiltFromTheObjects(t *testing.T) {
 	for seq := range uint64(5) {
 		put(t, s, segmentOf(seq+1))
 		var err error
-		if m, err = Save(t.Context(), s, m.With(segmentOf(seq+1)), "one", time.Now()); err != nil {
+		if m, _, err = Save(t.Context(), s, m.With(segmentOf(seq+1)), "one", time.Now()); err != nil {
 			t.Fatal(err)
 		}
 	}

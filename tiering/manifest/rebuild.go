@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/forebay-gateway/forebay/tiering/store"
@@ -17,6 +18,8 @@ import (
 type found struct {
 	entry bool
 	parts map[int]int64 // sizes
+
+	read func() (*Segment, error) // of the entry
 }
 
 // RebuildOptions say what Rebuild cannot know.
@@ -46,10 +49,11 @@ func Rebuild(ctx context.Context, s store.Store, stream string, o RebuildOptions
 	} else if len(list) > 0 {
 		m.Generation = list[len(list)-1]
 	}
+	maps.DeleteFunc(have, func(seq uint64, _ *found) bool { return seq < o.Floor })
+	if err := readEntries(ctx, s, stream, have); err != nil {
+		return nil, err
+	}
 	for _, seq := range slices.Sorted(maps.Keys(have)) {
-		if seq < o.Floor {
-			continue
-		}
 		seg, err := o.entry(ctx, s, stream, seq, have[seq])
 		switch {
 		case err == nil && seg != nil:
@@ -95,11 +99,37 @@ func objects(ctx context.Context, s store.Store, stream string) (map[uint64]*fou
 	return have, err
 }
 
+const readersMax = 16 // entries that are read at a time: a store in the cloud takes a moment for each
+
+// readEntries reads the entries that there are. An error is one that may pass.
+func readEntries(ctx context.Context, s store.Store, stream string, have map[uint64]*found) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	turn := make(chan struct{}, readersMax)
+	for seq, f := range have {
+		if !f.entry || ctx.Err() != nil {
+			continue
+		}
+		turn <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-turn }()
+			seg, err := ReadEntry(ctx, s, stream, seq)
+			if err != nil && transient(err) && !errors.Is(err, ErrUnsupported) {
+				cancel(err)
+			}
+			f.read = func() (*Segment, error) { return seg, err }
+		})
+	}
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
 // entry is the entry of a segment: its own, or one that Open makes.
 func (o *RebuildOptions) entry(ctx context.Context, s store.Store, stream string, seq uint64, f *found) (*Segment, error) {
 	var own error
 	if f.entry {
-		seg, err := ReadEntry(ctx, s, stream, seq)
+		seg, err := f.read()
 		if err == nil {
 			return seg, f.complete(seg)
 		}

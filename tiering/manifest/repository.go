@@ -32,9 +32,15 @@ const keptGenerations = 3 // the last good one is behind one that was damaged
 // Load reads the newest manifest that is whole. An empty one when the store has nothing of the stream; ErrLost when it has segments and
 // no manifest that can be read: Rebuild makes one.
 func Load(ctx context.Context, s store.Store, stream string) (*Manifest, error) {
+	m, _, err := LoadStored(ctx, s, stream)
+	return m, err
+}
+
+// LoadStored is Load, and what is stored.
+func LoadStored(ctx context.Context, s store.Store, stream string) (m *Manifest, stored []byte, err error) {
 	generations, err := generations(ctx, s, stream)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, g := range slices.Backward(generations) {
 		b, err := store.ReadAll(ctx, s, generationKey(stream, g), maxManifest)
@@ -42,30 +48,32 @@ func Load(ctx context.Context, s store.Store, stream string) (*Manifest, error) 
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		m, err := Decode(b)
 		switch {
 		case errors.Is(err, ErrUnsupported):
-			return nil, fmt.Errorf("%s: %w", generationKey(stream, g), err)
+			return nil, nil, fmt.Errorf("%s: %w", generationKey(stream, g), err)
 		case err == nil && m.Stream == stream && m.Generation == g:
 			if g != generations[len(generations)-1] { // newer ones are damaged: what they had is in the entries
-				return nil, fmt.Errorf("%s: generation %d: %w", stream, generations[len(generations)-1], ErrLost)
+				return nil, nil, fmt.Errorf("%s: generation %d: %w", stream, generations[len(generations)-1], ErrLost)
 			}
-			return m, nil
+			return m, b, nil
 		}
 	}
 	any := len(generations) > 0
 	if !any {
 		err = s.List(ctx, stream+"/seg/", func(store.Object) error { any = true; return errStop })
 		if err != nil && !errors.Is(err, errStop) {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	if any {
-		return nil, fmt.Errorf("%s: %w", stream, ErrLost)
+		return nil, nil, fmt.Errorf("%s: %w", stream, ErrLost)
 	}
-	return &Manifest{Version: Version, Stream: stream}, nil
+	m = &Manifest{Version: Version, Stream: stream}
+	stored, err = m.Encode()
+	return m, stored, err
 }
 
 var errStop = errors.New("stop")
@@ -84,16 +92,16 @@ func generations(ctx context.Context, s store.Store, stream string) (list []uint
 }
 
 // Save stores m as the generation after its own, and removes old ones. store.ErrExist when somebody else made that one: Load again, and
-// see who.
-func Save(ctx context.Context, s store.Store, m *Manifest, instance string, now time.Time) (*Manifest, error) {
+// see who. stored is what it has written.
+func Save(ctx context.Context, s store.Store, m *Manifest, instance string, now time.Time) (saved *Manifest, stored []byte, err error) {
 	n := *m
 	n.Version, n.Generation, n.Instance, n.Written = Version, m.Generation+1, instance, now.UTC()
 	b, err := n.Encode()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := store.PutBytes(ctx, s, generationKey(n.Stream, n.Generation), b, true); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for g := n.Generation - keptGenerations; g > 0 && g < n.Generation; g-- {
 		key := generationKey(n.Stream, g)
@@ -104,7 +112,7 @@ func Save(ctx context.Context, s store.Store, m *Manifest, instance string, now 
 			break // the next one tries again
 		}
 	}
-	return &n, nil
+	return &n, b, nil
 }
 
 // PutEntry stores the entry of a segment whose parts are there.
