@@ -208,7 +208,7 @@ func (d *coldDump) segment(ctx context.Context, seg, after *manifest.Segment, p 
 	if err == nil && after != nil {
 		d.ahead = d.c.Cache.ahead(ctx, nil, d.c.Store, seg, after)
 	}
-	if errors.Is(err, ErrDamaged) || spool.IsDamage(err) {
+	if err = missing(ctx, d.c.Store, err); errors.Is(err, ErrDamaged) || spool.IsDamage(err) {
 		gap := spool.Gap{From: at, To: end, Reason: spool.GapDamaged}
 		if m, err := d.c.latest(ctx, d.q.Stream); err == nil {
 			if _, still := m.Find(seg.Sequence); !still { // cold retention was faster

@@ -65,6 +65,18 @@ func Fetch(ctx context.Context, s store.Store, seg *manifest.Segment, w io.Write
 	return got, nil
 }
 
+// missing looks twice at an object that is not there: when the owner marker cannot be had either, the bucket is gone or the rights are, and
+// nothing is damaged. Some stores say the same for all of it.
+func missing(ctx context.Context, s store.Store, err error) error {
+	if !errors.Is(err, store.ErrNotExist) {
+		return err
+	}
+	if _, oerr := manifest.ReadOwner(ctx, s); oerr != nil {
+		return fmt.Errorf("%v; owner marker: %w", err, oerr)
+	}
+	return err
+}
+
 // writeError is an error of the receiver, not of the store.
 type writeError struct{ err error }
 

@@ -224,7 +224,7 @@ func (r *Reader) fromStore(ctx context.Context, start spool.Offset) (spool.Batch
 	a, release, err := r.t.cache.get(ctx, r.t.store, seg)
 	r.ahead.close()
 	r.ahead = nil
-	if errors.Is(err, ErrDamaged) || spool.IsDamage(err) {
+	if err = missing(ctx, r.t.store, err); errors.Is(err, ErrDamaged) || spool.IsDamage(err) {
 		if _, still := r.st.m.Load().Find(seg.Sequence); !still { // cold retention was faster: look again
 			return spool.Batch{}, false, nil
 		}

@@ -40,6 +40,7 @@ type rig struct {
 	tier    *Tier
 	faults  *storetest.Faulty
 	url     string // of the store; "" is a directory
+	options store.Options
 	n       int
 	quiet   bool            // no log
 	asked   chan spool.Keep // what the spool was told when it asked whether a segment may go; nil: nobody listens
@@ -103,7 +104,7 @@ func (r *rig) open() {
 // store is the directory, made, or what url says.
 func (r *rig) store() (store.Store, error) {
 	if r.url != "" {
-		return store.Open(r.t.Context(), r.url, store.Options{})
+		return store.Open(r.t.Context(), r.url, r.options)
 	}
 	return store.OpenDir(filepath.Join(r.dir, "cold"))
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -91,22 +92,27 @@ func (r *rig) goCold() {
 
 // A connection that is slow, cut or dead costs tries, and no record; what is stored is not sent again, and no local copy goes before
 // the stored one has been read back.
-func TestStoresS3BadConnectionsLoseNothing(t *testing.T) {
-	server := storetest.StartS3(t)
+func TestStoresS3BadConnectionsLoseNothing(t *testing.T)  { badConnections(t, storetest.StartS3(t)) }
+func TestStoresGCSBadConnectionsLoseNothing(t *testing.T) { badConnections(t, storetest.StartGCS(t)) }
+func TestStoresAzureBadConnectionsLoseNothing(t *testing.T) {
+	badConnections(t, storetest.StartAzure(t))
+}
+
+func badConnections(t *testing.T, server storetest.Server) {
 	proxy := storetest.StartProxy(t, server.Addr)
 	for _, f := range []struct {
 		name, kind string
 		up         bool
 		attributes map[string]any
-		passes     bool // uploads succeed with it
+		fails      bool // no upload can succeed with it
 	}{
-		{"slow to answer", "latency", false, map[string]any{"latency": 100, "jitter": 50}, true},
-		{"in small pieces", "slicer", true, map[string]any{"average_size": 512, "size_variation": 256, "delay": 10}, true},
-		{"cut on the way up", "limit_data", true, map[string]any{"bytes": 10_000}, false},
+		{"slow to answer", "latency", false, map[string]any{"latency": 100, "jitter": 50}, false},
+		{"in small pieces", "slicer", true, map[string]any{"average_size": 512, "size_variation": 256, "delay": 10}, false},
+		{"cut on the way up", "limit_data", true, map[string]any{"bytes": 10_000}, true},
 		{"cut on the way back", "limit_data", false, map[string]any{"bytes": 10_000}, false},
-		{"reset", "reset_peer", false, map[string]any{"timeout": 20}, false},
-		{"half-open", "timeout", true, map[string]any{"timeout": 0}, false},
-		{"answers that never come", "timeout", false, map[string]any{"timeout": 0}, false},
+		{"reset", "reset_peer", false, map[string]any{"timeout": 20}, true},
+		{"half-open", "timeout", true, map[string]any{"timeout": 0}, true},
+		{"answers that never come", "timeout", false, map[string]any{"timeout": 0}, true},
 	} {
 		t.Run(f.name, func(t *testing.T) {
 			r := realRig(t, server, proxy.Addr, nil)
@@ -119,10 +125,10 @@ func TestStoresS3BadConnectionsLoseNothing(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 			err := r.tier.Round(ctx)
 			cancel()
-			if !f.passes && err == nil {
+			if f.fails && err == nil {
 				t.Error("a round succeeds: the test shows nothing")
 			}
-			if list, _ := r.s.Sealed(stream); !f.passes && len(list) < 2 {
+			if list, _ := r.s.Sealed(stream); f.fails && len(list) < 2 {
 				t.Errorf("%d local segments: of those that are not stored one is gone", len(list))
 			}
 			proxy.Heal(f.kind, f.up)
@@ -215,40 +221,102 @@ func between(t *testing.T, upstream string, fault *atomic.Pointer[func(w http.Re
 // is, holds uploads only, and goes on by itself when it is over.
 func TestStoresS3RefusalsPass(t *testing.T) {
 	server := storetest.StartS3(t)
-	var fault atomic.Pointer[func(http.ResponseWriter, *http.Request) bool]
-	addr := between(t, server.Addr, &fault)
-	for _, f := range []struct {
-		name, reason string
-		fault        func(w http.ResponseWriter, r *http.Request) bool
-	}{
-		{"503", "unreachable", func(w http.ResponseWriter, r *http.Request) bool {
-			w.Header().Set("Content-Type", "application/xml")
-			w.WriteHeader(http.StatusServiceUnavailable)
-			fmt.Fprint(w, `<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>`)
-			return true
-		}},
-		{"a clock that is a day behind", "denied", func(_ http.ResponseWriter, r *http.Request) bool { // what the server says to it is its own
+	bucket := filepath.Join(server.Dir, "forebay")
+	rename := func(from, to string) func() {
+		return func() {
+			if err := os.Rename(from, to); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	refusals(t, server, []refusal{
+		{name: "503", reason: "unreachable", fault: answer(http.StatusServiceUnavailable, "application/xml",
+			`<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>`)},
+		{name: "a clock that is a day behind", reason: "denied", fault: func(_ http.ResponseWriter, r *http.Request) bool { // what the server says to it is its own
 			r.Header.Set("X-Amz-Date", time.Now().Add(-24*time.Hour).UTC().Format("20060102T150405Z"))
 			return false
 		}},
-		{"credentials that are unknown", "denied", func(_ http.ResponseWriter, r *http.Request) bool {
+		{name: "credentials that are unknown", reason: "denied", fault: func(_ http.ResponseWriter, r *http.Request) bool {
 			r.Header.Set("Authorization", strings.Replace(r.Header.Get("Authorization"), "Credential=forebay/", "Credential=expired/", 1))
 			return false
 		}},
-		{"a bucket that is gone", "no_bucket", func(_ http.ResponseWriter, r *http.Request) bool { return false }},
-	} {
+		{name: "a bucket that is gone", reason: "no_bucket", begin: rename(bucket, bucket+"-away"), end: rename(bucket+"-away", bucket)},
+	})
+}
+
+func TestStoresGCSRefusalsPass(t *testing.T) {
+	said := func(code int, text string) func(http.ResponseWriter, *http.Request) bool {
+		return answer(code, "application/json", fmt.Sprintf(`{"error":{"code":%d,"message":%q,"errors":[{"message":%q,"domain":"global","reason":"test"}]}}`, code, text, text))
+	}
+	refusals(t, storetest.StartGCS(t), []refusal{
+		{name: "503", reason: "unreachable", fault: said(http.StatusServiceUnavailable, "We encountered an internal error. Please try again.")},
+		{name: "429", reason: "unreachable", fault: said(http.StatusTooManyRequests, "The rate of requests exceeds the limit.")},
+		{name: "a token that has expired", reason: "denied", fault: said(http.StatusUnauthorized, "Invalid Credentials")},
+		{name: "too few rights", reason: "denied", fault: said(http.StatusForbidden, "edge does not have storage.objects.create access")},
+		{name: "a bucket that is gone", reason: "no_bucket", fault: said(http.StatusNotFound, "The specified bucket does not exist.")},
+	})
+}
+
+func TestStoresAzureRefusalsPass(t *testing.T) {
+	refusals(t, storetest.StartAzure(t), []refusal{
+		{name: "503", reason: "unreachable", fault: func(w http.ResponseWriter, _ *http.Request) bool {
+			w.Header().Set("x-ms-error-code", "ServerBusy")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return true
+		}},
+		{name: "a clock that is a day behind", reason: "denied", fault: func(_ http.ResponseWriter, r *http.Request) bool {
+			r.Header.Set("X-Ms-Date", time.Now().Add(-24*time.Hour).UTC().Format(http.TimeFormat))
+			return false
+		}},
+		{name: "a key that was changed", reason: "denied", fault: func(_ http.ResponseWriter, r *http.Request) bool {
+			r.Header.Set("Authorization", "SharedKey devstoreaccount1:"+strings.Repeat("A", 43)+"=")
+			return false
+		}},
+		{name: "a container that is gone", reason: "no_bucket", fault: func(w http.ResponseWriter, _ *http.Request) bool {
+			w.Header().Set("x-ms-error-code", "ContainerNotFound")
+			w.WriteHeader(http.StatusNotFound)
+			return true
+		}},
+	})
+}
+
+type refusal struct {
+	name, reason string
+	fault        func(w http.ResponseWriter, r *http.Request) bool // nil: begin and end do it
+	begin, end   func()
+}
+
+// answer answers every request with that.
+func answer(code int, kind, body string) func(w http.ResponseWriter, _ *http.Request) bool {
+	return func(w http.ResponseWriter, _ *http.Request) bool {
+		w.Header().Set("Content-Type", kind)
+		w.WriteHeader(code)
+		fmt.Fprint(w, body)
+		return true
+	}
+}
+
+func refusals(t *testing.T, server storetest.Server, list []refusal) {
+	var fault atomic.Pointer[func(http.ResponseWriter, *http.Request) bool]
+	addr := between(t, server.Addr, &fault)
+	for _, f := range list {
 		t.Run(f.name, func(t *testing.T) {
 			r := realRig(t, server, addr, nil)
 			r.segment(500)
 			r.round()
 			r.segment(500)
-			bucket := filepath.Join(server.Dir, "forebay")
-			if f.reason == "no_bucket" {
-				if err := os.Rename(bucket, bucket+"-away"); err != nil {
-					t.Fatal(err)
+			begin, end := func() {
+				if f.begin != nil {
+					f.begin()
+				} else {
+					fault.Store(&f.fault)
+				}
+			}, func() {
+				if fault.Store(nil); f.end != nil {
+					f.end()
 				}
 			}
-			fault.Store(&f.fault)
+			begin()
 			err := r.tier.Round(t.Context())
 			if label, _ := reason(err); label != f.reason {
 				t.Errorf("its reason is %q, want %q: %v", label, f.reason, err)
@@ -256,17 +324,117 @@ func TestStoresS3RefusalsPass(t *testing.T) {
 			if list, _ := r.s.Sealed(stream); len(list) != 2 {
 				t.Errorf("%d local segments, want 2", len(list))
 			}
-			fault.Store(nil)
-			if f.reason == "no_bucket" {
-				if err := os.Rename(bucket+"-away", bucket); err != nil {
-					t.Fatal(err)
-				}
-			}
+			end()
 			r.settled()
 			r.once()
 			r.goCold()
+
+			r.restart(nil) // with an empty cache
+			rd, err := r.tier.NewReader(stream, 0, 0, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer rd.Close()
+			begin()
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // it tries a 503 for longer
+			if b, ok, err := rd.try(ctx); ok || err == nil {
+				t.Errorf("a reader is told %+v: %v", b, err)
+			}
+			cancel()
+			end()
+			r.all(0)
 		})
 	}
+}
+
+// Bytes that change on their way, up or back, are found before the local copy goes, whatever the server and its client check themselves.
+func TestStoresS3ChangedBytesAreFound(t *testing.T)    { changedBytes(t, storetest.StartS3(t)) }
+func TestStoresGCSChangedBytesAreFound(t *testing.T)   { changedBytes(t, storetest.StartGCS(t)) }
+func TestStoresAzureChangedBytesAreFound(t *testing.T) { changedBytes(t, storetest.StartAzure(t)) }
+
+func changedBytes(t *testing.T, server storetest.Server) {
+	var fault atomic.Pointer[func(http.ResponseWriter, *http.Request) bool]
+	addr := between(t, server.Addr, &fault)
+	flip := func(b []byte) {
+		if len(b) > 10_000 { // a part, not an entry
+			b[len(b)/2] ^= 1
+		}
+	}
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	for way, f := range map[string]func(http.ResponseWriter, *http.Request) bool{
+		"up": func(_ http.ResponseWriter, r *http.Request) bool {
+			b, err := io.ReadAll(r.Body)
+			if err != nil {
+				return true
+			}
+			flip(b)
+			r.Body = io.NopCloser(bytes.NewReader(b))
+			return false
+		},
+		"back": func(w http.ResponseWriter, r *http.Request) bool {
+			if r.Method != http.MethodGet {
+				return false
+			}
+			out := r.Clone(r.Context())
+			out.URL.Scheme, out.URL.Host, out.RequestURI = "http", server.Addr, ""
+			res, err := transport.RoundTrip(out)
+			if err != nil {
+				w.WriteHeader(http.StatusBadGateway)
+				return true
+			}
+			defer res.Body.Close()
+			b, _ := io.ReadAll(res.Body)
+			flip(b)
+			for name, values := range res.Header {
+				w.Header()[name] = values
+			}
+			w.WriteHeader(res.StatusCode)
+			_, _ = w.Write(b)
+			return true
+		},
+	} {
+		t.Run(way, func(t *testing.T) {
+			r := realRig(t, server, addr, nil)
+			r.segment(500)
+			fault.Store(&f)
+			r.advance(2 * time.Hour)
+			for range 2 {
+				_ = r.tier.Round(t.Context())
+			}
+			if list, _ := r.s.Sealed(stream); len(list) != 1 || len(r.tier.count(r.tier.byName[stream])) != 1 {
+				t.Errorf("%d local segments and %v behind: what was changed counts as stored", len(list), r.tier.count(r.tier.byName[stream]))
+			}
+			fault.Store(nil)
+			r.settled()
+			r.goCold()
+		})
+	}
+}
+
+// A server that takes a connection and then says nothing ends a round after a while, with its name, so that health tells of it.
+func TestStoresS3SilentServerIsTold(t *testing.T)    { silent(t, storetest.StartS3(t)) }
+func TestStoresGCSSilentServerIsTold(t *testing.T)   { silent(t, storetest.StartGCS(t)) }
+func TestStoresAzureSilentServerIsTold(t *testing.T) { silent(t, storetest.StartAzure(t)) }
+
+func silent(t *testing.T, server storetest.Server) {
+	proxy := storetest.StartProxy(t, server.Addr)
+	r := realRig(t, server, proxy.Addr, func(r *rig) { r.options.Patience = 2 * time.Second })
+	r.segment(500)
+	r.settled()
+	r.segment(500)
+	proxy.Fault("timeout", false, map[string]any{"timeout": 0})
+	err := r.tier.Round(t.Context())
+	if label, _ := reason(err); label != "timeout" {
+		t.Errorf("its reason is %q: %v", label, err)
+	}
+	if list, _ := r.s.Sealed(stream); len(list) != 2 {
+		t.Errorf("%d local segments, want 2", len(list))
+	}
+	proxy.Heal("timeout", false)
+	r.settled()
+	r.once()
+	r.goCold()
 }
 
 // What somebody changes in the bucket behind our back is told as damage of that segment, and what is removed there before the local
@@ -310,8 +478,11 @@ func TestStoresS3ObjectsChangedBehindOurBack(t *testing.T) {
 }
 
 // Two gateways that are given one prefix: the second stores nothing, and says whose it is.
-func TestStoresS3PrefixOfAnotherGateway(t *testing.T) {
-	server := storetest.StartS3(t)
+func TestStoresS3PrefixOfAnotherGateway(t *testing.T)    { twoOnOnePrefix(t, storetest.StartS3(t)) }
+func TestStoresGCSPrefixOfAnotherGateway(t *testing.T)   { twoOnOnePrefix(t, storetest.StartGCS(t)) }
+func TestStoresAzurePrefixOfAnotherGateway(t *testing.T) { twoOnOnePrefix(t, storetest.StartAzure(t)) }
+
+func twoOnOnePrefix(t *testing.T, server storetest.Server) {
 	first := realRig(t, server, server.Addr, nil)
 	first.segment(500)
 	first.round()

@@ -37,6 +37,7 @@ func TestThousandsOfSegments(t *testing.T) {
 	}
 	step("made")
 	r.round()
+	r.flush()
 	m := r.tier.byName[stream].m.Load()
 	if len(m.Segments) != count {
 		t.Fatalf("%d segments are stored, want %d", len(m.Segments), count)
@@ -53,6 +54,7 @@ func TestThousandsOfSegments(t *testing.T) {
 	step("round with nothing to do")
 	r.tiny(30)
 	r.round()
+	r.flush()
 	step("round with one more")
 	if n := len(r.tier.byName[stream].m.Load().Segments); n != count+1 {
 		t.Fatalf("%d segments, want %d", n, count+1)
@@ -140,6 +142,16 @@ func TestLargeManifestIsNotWrittenForEachSegment(t *testing.T) {
 	}
 	if n := r.faults.Puts(".db.0000"); n != 0 {
 		t.Errorf("%d parts were sent again after the restart", n)
+	}
+}
+
+// flush has the manifest say what is stored.
+func (r *rig) flush() {
+	r.t.Helper()
+	st := r.tier.byName[stream]
+	st.saved = time.Time{}
+	if err := r.tier.flush(r.t.Context(), st, true); err != nil {
+		r.t.Fatal(err)
 	}
 }
 

@@ -48,6 +48,9 @@ type fileStamp struct {
 
 func openCloud(_ context.Context, u *url.URL, o Options) (Store, error) {
 	c := &cloud{url: u, o: o}
+	if c.o.Patience == 0 {
+		c.o.Patience = patienceDefault
+	}
 	if p := strings.Trim(u.Path, "/"); p != "" {
 		c.prefix = p + "/"
 	}
@@ -125,15 +128,15 @@ func (c *cloud) Put(ctx context.Context, key string, r io.Reader, size int64, o 
 	if err != nil {
 		return fmt.Errorf("put %s: %w", key, err)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	exact := newExactReader(ctx, r, size)
-	exact.failed = cancel // before the library sees the error: the one of Google stores what came until then
+	wait := newPatience(ctx, c.o.Patience+time.Duration(size)*time.Second/slowest)
+	defer wait.end()
+	exact := newExactReader(wait.ctx, wait.sourceOf(r), size)
+	exact.failed = func() { wait.cancel(nil) } // before the library sees the error: the one of Google stores what came until then
 	w := &blob.WriterOptions{
 		IfNotExist: o.IfAbsent, ContentType: "application/octet-stream", DisableContentTypeDetection: true,
 		BufferSize: int(min(max(size+1, minPiece), maxPiece)), MaxConcurrency: 1,
 	}
-	err = b.Upload(ctx, c.prefix+key, exact, w)
+	err = b.Upload(wait.ctx, c.prefix+key, exact, w)
 	if exact.err != nil {
 		return fmt.Errorf("put %s: %w", key, exact.err) // the source's own; what the library makes of it says less
 	}
@@ -143,7 +146,7 @@ func (c *cloud) Put(ctx context.Context, key string, r io.Reader, size int64, o 
 	if code := gcerrors.Code(err); o.IfAbsent && (code == gcerrors.FailedPrecondition || code == gcerrors.AlreadyExists || conditional(err)) {
 		return fmt.Errorf("put %s: %w", key, ErrExist)
 	}
-	return c.fault("put", key, err)
+	return c.fault("put", key, wait.told(err))
 }
 
 // The library reads an object into memory in pieces, each one request.
@@ -171,11 +174,13 @@ func (c *cloud) Get(ctx context.Context, key string, offset, n int64) (io.ReadCl
 	if err != nil {
 		return nil, fmt.Errorf("get %s: %w", key, err)
 	}
-	r, err := b.NewRangeReader(ctx, c.prefix+key, offset, n, nil)
+	wait := newPatience(ctx, c.o.Patience)
+	r, err := b.NewRangeReader(wait.ctx, c.prefix+key, offset, n, nil)
 	if err != nil {
-		return nil, c.fault("get", key, err)
+		wait.end()
+		return nil, c.fault("get", key, wait.told(err))
 	}
-	return r, nil
+	return wait.readerOf(r), nil
 }
 
 // Stat implements Store.
@@ -187,9 +192,11 @@ func (c *cloud) Stat(ctx context.Context, key string) (Object, error) {
 	if err != nil {
 		return Object{}, fmt.Errorf("stat %s: %w", key, err)
 	}
-	a, err := b.Attributes(ctx, c.prefix+key)
+	wait := newPatience(ctx, c.o.Patience)
+	defer wait.end()
+	a, err := b.Attributes(wait.ctx, c.prefix+key)
 	if err != nil {
-		return Object{}, c.fault("stat", key, err)
+		return Object{}, c.fault("stat", key, wait.told(err))
 	}
 	return Object{Key: key, Size: a.Size, Time: a.ModTime}, nil
 }
@@ -200,13 +207,17 @@ func (c *cloud) List(ctx context.Context, prefix string, fn func(Object) error) 
 	if err != nil {
 		return fmt.Errorf("list %s: %w", prefix, err)
 	}
+	wait := newPatience(ctx, c.o.Patience)
+	defer wait.end()
 	for it := b.List(&blob.ListOptions{Prefix: c.prefix + prefix}); ; {
-		o, err := it.Next(ctx)
+		wait.start()
+		o, err := it.Next(wait.ctx)
+		wait.stop()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
-			return c.fault("list", prefix, err)
+			return c.fault("list", prefix, wait.told(err))
 		}
 		if o.IsDir {
 			continue
@@ -226,8 +237,10 @@ func (c *cloud) Delete(ctx context.Context, key string) error {
 	if err != nil {
 		return fmt.Errorf("delete %s: %w", key, err)
 	}
-	if err := b.Delete(ctx, c.prefix+key); err != nil {
-		if err = c.fault("delete", key, err); errors.Is(err, ErrNotExist) {
+	wait := newPatience(ctx, c.o.Patience)
+	defer wait.end()
+	if err := b.Delete(wait.ctx, c.prefix+key); err != nil {
+		if err = c.fault("delete", key, wait.told(err)); errors.Is(err, ErrNotExist) {
 			return nil
 		}
 		return err

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"cloud.google.com/go/storage"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/config"
@@ -105,7 +106,7 @@ func openGCS(ctx context.Context, u *url.URL, credentials []byte) (*blob.Bucket,
 	}
 	o := &gcsblob.Options{ClientOptions: options}
 	if anonymous {
-		return gcsblob.OpenBucket(ctx, gcp.NewAnonymousHTTPClient(gcp.DefaultTransport()), u.Host, o)
+		return patient(gcsblob.OpenBucket(ctx, gcp.NewAnonymousHTTPClient(gcp.DefaultTransport()), u.Host, o))
 	}
 	// The tokens outlive the request that opened the bucket.
 	ctx = context.WithoutCancel(ctx)
@@ -124,7 +125,16 @@ func openGCS(ctx context.Context, u *url.URL, credentials []byte) (*blob.Bucket,
 	if err != nil {
 		return nil, err
 	}
-	return gcsblob.OpenBucket(ctx, client, u.Host, o)
+	return patient(gcsblob.OpenBucket(ctx, client, u.Host, o))
+}
+
+// patient has the client of Google try as often as those of the others: it would try for as long as nobody ends it, and tell nobody.
+func patient(b *blob.Bucket, err error) (*blob.Bucket, error) {
+	var client *storage.Client
+	if err == nil && b.As(&client) {
+		client.SetRetry(storage.WithMaxAttempts(3))
+	}
+	return b, err
 }
 
 // openAzure opens a container of Azure Blob Storage. The chain is the environment (AZURE_STORAGE_ACCOUNT, AZURE_STORAGE_KEY,

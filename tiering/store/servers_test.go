@@ -8,8 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/sas"
 
 	"github.com/forebay-gateway/forebay/tiering/store"
 	"github.com/forebay-gateway/forebay/tiering/store/storetest"
@@ -42,23 +43,36 @@ func TestStoresGCSKeepsTheContract(t *testing.T) {
 
 func TestStoresAzureKeepsTheContract(t *testing.T) {
 	server := storetest.StartAzure(t)
-	cred, err := container.NewSharedKeyCredential(server.Env["AZURE_STORAGE_ACCOUNT"], server.Env["AZURE_STORAGE_KEY"])
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := container.NewClientWithSharedKeyCredential("http://"+server.Addr+"/devstoreaccount1/forebay", cred, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Create(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
 	storetest.Run(t, open(t, server.At(server.Addr), store.Options{}), "")
 
 	file := filepath.Join(t.TempDir(), "azure")
 	write(t, file, "# of the site\nAZURE_STORAGE_ACCOUNT=devstoreaccount1\nAZURE_STORAGE_KEY=\""+server.Env["AZURE_STORAGE_KEY"]+"\"\n")
 	t.Setenv("AZURE_STORAGE_KEY", "")
 	storetest.Run(t, open(t, server.At(server.Addr), store.Options{CredentialsFile: file}), "file/")
+}
+
+// A token that has expired is told for what it is, and the next one taken from the file.
+func TestStoresAzureTokenExpires(t *testing.T) {
+	server := storetest.StartAzure(t)
+	t.Setenv("AZURE_STORAGE_KEY", "")
+	file := filepath.Join(t.TempDir(), "azure")
+	token := func(until time.Time) {
+		url, err := storetest.AzureContainer(t, server).GetSASURL(sas.ContainerPermissions{Read: true, Create: true, Write: true, List: true, Delete: true}, until, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, query, _ := strings.Cut(url, "?")
+		write(t, file, "AZURE_STORAGE_ACCOUNT=devstoreaccount1\nAZURE_STORAGE_SAS_TOKEN="+query+"\n")
+	}
+	token(time.Now().Add(-time.Hour))
+	s := open(t, server.At(server.Addr), store.Options{CredentialsFile: file})
+	if err := store.PutBytes(t.Context(), s, "a", []byte("x"), false); !denied(err) {
+		t.Fatalf("with a token of yesterday: %v", err)
+	}
+	token(time.Now().Add(time.Hour))
+	if err := store.PutBytes(t.Context(), s, "a", []byte("x"), false); err != nil {
+		t.Errorf("with a new token: %v", err)
+	}
 }
 
 // Keys are rotated while the gateway runs: what the file says counts, without a restart.
@@ -81,9 +95,12 @@ func TestStoresS3ReadsCredentialsAgain(t *testing.T) {
 	}
 }
 
-func TestStoresS3TellsAMissingBucket(t *testing.T) {
-	server := storetest.StartS3(t)
-	s := open(t, strings.Replace(server.At(server.Addr), "s3://forebay/", "s3://nothing-here/", 1), store.Options{})
+func TestStoresS3TellsAMissingBucket(t *testing.T)    { missingBucket(t, storetest.StartS3(t)) }
+func TestStoresGCSTellsAMissingBucket(t *testing.T)   { missingBucket(t, storetest.StartGCS(t)) }
+func TestStoresAzureTellsAMissingBucket(t *testing.T) { missingBucket(t, storetest.StartAzure(t)) }
+
+func missingBucket(t *testing.T, server storetest.Server) {
+	s := open(t, strings.Replace(server.At(server.Addr), "://forebay/", "://nothing-here/", 1), store.Options{})
 	for what, err := range map[string]error{
 		"put":  store.PutBytes(t.Context(), s, "a", []byte("x"), false),
 		"list": s.List(context.Background(), "", func(store.Object) error { return nil }),

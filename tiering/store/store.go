@@ -69,6 +69,9 @@ var (
 type Options struct {
 	// CredentialsFile holds the credentials instead of the cloud's usual chain; it is read again when it changes.
 	CredentialsFile string
+
+	// Patience is how long a call waits for a server that says nothing; 0 is two minutes. A directory has none.
+	Patience time.Duration
 }
 
 // Open opens the store of a URL. Nothing is asked of a network, or made in a directory, before it is used: a store that is away must

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 )
 
 // ServersEnv names the directory that make test-stores has put the servers into.
@@ -50,7 +52,8 @@ func StartS3(t *testing.T) Server {
 // StartGCS runs fake-gcs-server in memory.
 func StartGCS(t *testing.T) Server {
 	port := freePort(t)
-	run(t, port, nil, tool(t, "fake-gcs-server"), "-backend", "memory", "-scheme", "http", "-host", "127.0.0.1", "-port", fmt.Sprint(port), "-public-host", at(port))
+	run(t, port, nil, tool(t, "fake-gcs-server"), "-backend", "memory", "-scheme", "http", "-host", "127.0.0.1", "-port", fmt.Sprint(port),
+		"-public-host", "127.0.0.1") // at any port: a proxy has another one
 	post(t, http.MethodPost, "http://"+at(port)+"/storage/v1/b?project=forebay", `{"name":"forebay"}`)
 	s := Server{Name: "gs", Addr: at(port), URL: "gs://forebay/edge/one?endpoint=http://{addr}/storage/v1/&anonymous=true"}
 	return s.apply(t)
@@ -65,7 +68,24 @@ func StartAzure(t *testing.T) Server {
 		Name: "azblob", Addr: at(port), URL: "azblob://forebay/edge/one?storage_account=devstoreaccount1&domain={addr}&protocol=http",
 		Env: map[string]string{"AZURE_STORAGE_ACCOUNT": "devstoreaccount1", "AZURE_STORAGE_KEY": azuriteKey},
 	}
+	if _, err := AzureContainer(t, s).Create(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
 	return s.apply(t)
+}
+
+// AzureContainer is the container of an Azurite, by its own client.
+func AzureContainer(t *testing.T, s Server) *container.Client {
+	t.Helper()
+	cred, err := container.NewSharedKeyCredential(s.Env["AZURE_STORAGE_ACCOUNT"], s.Env["AZURE_STORAGE_KEY"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := container.NewClientWithSharedKeyCredential("http://"+s.Addr+"/devstoreaccount1/forebay", cred, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 // azuriteKey is the key of the account that every Azurite has; it is public.
