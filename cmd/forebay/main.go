@@ -79,8 +79,11 @@ func faulty(err error) error {
 
 // told is what somebody who has to repair it reads: one line for each fault.
 func told(what string, faults config.Faults) error {
-	if len(faults) == 1 {
+	switch n := len(faults); {
+	case n == 1:
 		return fmt.Errorf("%s has a fault:\n%w", what, faults)
+	case n > config.MaxFaults:
+		return fmt.Errorf("%s has more than %d faults:\n%w", what, config.MaxFaults, faults)
 	}
 	return fmt.Errorf("%s has %d faults:\n%w", what, len(faults), faults)
 }

@@ -43,7 +43,11 @@ func (f Fault) Error() string {
 	return strings.Join(append(parts, f.Problem), ": ")
 }
 
-// Faults are all the faults of one configuration, in the order of the file, then environment, then flags.
+// MaxFaults is how many faults are told: nobody reads more, and each of the hundred thousand lines of another file would be one.
+const MaxFaults = 100
+
+// Faults are the faults of one configuration, in the order of the file, then environment, then flags: all of them, or the first
+// MaxFaults and one that says that there are more.
 type Faults []Fault
 
 // Error has one line for each fault.
@@ -65,6 +69,15 @@ func (fs Faults) sort() {
 			cmp.Compare(a.Key, b.Key),
 		)
 	})
+}
+
+// told are the faults as they are shown: sorted, and if there are too many, the first of them and a word about the others.
+func (fs Faults) told(file string) Faults {
+	fs.sort()
+	if len(fs) <= MaxFaults {
+		return fs
+	}
+	return append(fs[:MaxFaults:MaxFaults], Fault{File: file, Problem: fmt.Sprintf("has more faults than these %d", MaxFaults)})
 }
 
 // rank puts faults without a line last.

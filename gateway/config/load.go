@@ -61,6 +61,9 @@ func Parse(name string, data []byte, environ []string, flags *Flags) (*Loaded, e
 	inFlags, from, flagFaults := flags.values()
 	l.flags = from
 	found := append(append(s.faults, faults...), flagFaults...)
+	if s.nodes >= maxNodes { // half of it is missing
+		return nil, found.told(name)
+	}
 
 	if err := l.merge(inFile, inEnv, inFlags); err != nil {
 		return nil, err
@@ -71,6 +74,9 @@ func Parse(name string, data []byte, environ []string, flags *Flags) (*Loaded, e
 		}
 	}
 	for _, err := range each(l.Config.Validate()) {
+		if len(found) > MaxFaults {
+			break
+		}
 		if flags != nil && flags.WithoutFiles && absent(err) {
 			continue
 		}
@@ -86,8 +92,7 @@ func Parse(name string, data []byte, environ []string, flags *Flags) (*Loaded, e
 		}
 	}
 	if len(found) > 0 {
-		found.sort()
-		return nil, found
+		return nil, found.told(name)
 	}
 	l.Config = l.Config.Resolved()
 	return l, nil

@@ -72,7 +72,7 @@ func (s *strict) section(k *Key, path string, n *yaml.Node) map[string]any {
 		return nil
 	}
 	values, first := map[string]any{}, map[string]place{}
-	for i := 0; i+1 < len(n.Content); i += 2 {
+	for i := 0; i+1 < len(n.Content) && len(s.faults) <= MaxFaults; i += 2 {
 		name, value := n.Content[i], n.Content[i+1]
 		if name.Kind != yaml.ScalarNode {
 			s.add(name, path, "a key is "+describe(name)+": want a word")
@@ -105,7 +105,7 @@ func (s *strict) section(k *Key, path string, n *yaml.Node) map[string]any {
 func (s *strict) value(k *Key, path string, n *yaml.Node) any {
 	n = resolve(n)
 	if s.nodes++; s.nodes == maxNodes {
-		s.add(n, path, fmt.Sprintf("the aliases of this file stand for more than %d values", maxNodes))
+		s.add(n, path, fmt.Sprintf("the file has more than %d values here, those that aliases stand for counted", maxNodes))
 	}
 	if s.nodes >= maxNodes {
 		return nil
@@ -147,6 +147,9 @@ func (s *strict) list(k *Key, path string, n *yaml.Node) any {
 	}
 	out := []any{}
 	for i, c := range n.Content {
+		if len(s.faults) > MaxFaults || s.nodes >= maxNodes {
+			break
+		}
 		itemPath := path + "[" + strconv.Itoa(i) + "]"
 		c = resolve(c)
 		s.places[itemPath] = place{c.Line, c.Column}

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -64,7 +66,7 @@ func TestStrictBoundsAliases(t *testing.T) {
 	var yaml strings.Builder
 	yaml.WriteString("spool:\n  streams:\n    - &s {name: a, filters: &f [" + strings.Repeat("a,", 20000) + "a]}\n")
 	yaml.WriteString(strings.Repeat("    - *s\n", 1000))
-	if got := fault(t, yaml.String()); !strings.Contains(got, "the aliases of this file stand for more than") {
+	if got := fault(t, yaml.String()); !strings.Contains(got, "the file has more than 100000 values here") {
 		t.Errorf("got %.300s", got)
 	}
 }
@@ -105,4 +107,35 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("does not load what it printed: %v\n%s", err, &out)
 		}
 	})
+}
+
+// Whoever names another file as the configuration gets an answer that can be read, and soon: not a line for each of its lines.
+func TestFaultsWithoutEndAreCut(t *testing.T) {
+	f := func(name, yaml string) {
+		t.Helper()
+		_, err := Parse("f.yaml", []byte(yaml), nil, nil)
+		faults, _ := errors.AsType[Faults](err)
+		if len(faults) != MaxFaults+1 || faults[MaxFaults].Problem != "has more faults than these 100" {
+			t.Errorf("%s: %d faults, the last %v", name, len(faults), err)
+		}
+	}
+	many := func(format string, n int) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, format, i)
+		}
+		return b.String()
+	}
+	f("unknown keys", "mqtt:\n"+many("  k%d: 3\n", 2000))
+	f("items of the wrong type", "spool:\n  streams:\n"+many("    - %d\n", 2000))
+	f("items that are not valid", "spool:\n  streams:\n"+many("    - {name: A%d}\n", 1000))
+	f("no items", "bridge:\n  routes:\n"+many("    - {} # %d\n", 1000))
+}
+
+func TestMoreValuesThanAConfigurationHas(t *testing.T) {
+	yaml := "bridge:\n  routes:\n" + strings.Repeat("    - {name: r, topic: t, upstream: u}\n", maxNodes/4)
+	want := "the file has more than 100000 values here, those that aliases stand for counted"
+	if got := fault(t, yaml); !strings.Contains(got, want) || strings.Contains(got, "\n") {
+		t.Errorf("got  %.200s\nwant %s", got, want)
+	}
 }
