@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -81,7 +82,7 @@ func (s *Spool) takeDirectory() error {
 	}
 	s.lock = lock
 	for _, dir := range []string{"seg", "quarantine", "journal"} {
-		if err := errors.Join(s.fs.MkdirAll(s.path(dir), 0o750), vfs.OS.MkdirAll(s.path(dir), 0o750)); err != nil {
+		if err := cmp.Or(s.fs.MkdirAll(s.path(dir), 0o750), vfs.OS.MkdirAll(s.path(dir), 0o750)); err != nil {
 			return err
 		}
 	}

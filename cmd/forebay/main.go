@@ -102,6 +102,8 @@ func newRoot() *cobra.Command {
 	root.SuggestionsMinimumDistance = 2
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(newServe(), newDemo(), newConfig(), newSpool(), newTier(), newDeadLetter(), newReplay(), newRoute(), newDownlink(), newPasswd(), newACL(), newBan(), newReload(), newVersion())
+	strictHelp(root)
+	sayWants(root)
 	return root
 }
 
@@ -111,8 +113,14 @@ func onlyCommands(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		return fmt.Errorf("unknown command %q for %q (did you mean %s?)", args[0], cmd.CommandPath(), near[0])
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	if near := config.Nearest(args[0], names); near != "" {
+		return fmt.Errorf("unknown command %q for %q (did you mean %s?)", args[0], cmd.CommandPath(), near)
 	}
 	return fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/forebay-gateway/forebay/configs"
 	"github.com/forebay-gateway/forebay/gateway/config"
+	"github.com/spf13/cobra"
 )
 
 // forebay runs a command line inside this process.
@@ -54,7 +55,14 @@ func TestExitCodes(t *testing.T) {
 	f(exitOK, tls+": ok", "config", "check", "--files=false", tls)
 	f(exitUsage, "are two files", "config", "check", "--config", good, bad)
 	f(exitUsage, "unknown flag", "config", "check", "--strict", good)
-	f(exitUsage, "accepts at most 1 arg", "config", "check", good, bad)
+	f(exitUsage, "want forebay config check [FILE] (--config names a configuration), got "+good+" "+bad, "config", "check", good, bad)
+	f(exitUsage, "want forebay serve (--config names a configuration), got "+good, "serve", good)
+	f(exitUsage, "want forebay route show ROUTE, got no argument", "route", "show")
+	f(exitUsage, "want forebay route show ROUTE, got a b", "route", "show", "a", "b")
+	f(exitUsage, `unknown command "x" for "forebay"`, "help", "x")
+	f(exitUsage, `unknown command "x" for "forebay route"`, "help", "route", "x")
+	f(exitOK, "Show a route with its lanes", "help", "route", "show")
+	f(exitUsage, `unknown command "x" for "forebay completion"`, "completion", "x")
 	f(exitUsage, "want text or json", "version", "--output", "xml")
 	f(exitUsage, `unknown command "sreve" for "forebay" (did you mean serve?)`, "sreve")
 	f(exitUsage, `unknown command "chekc" for "forebay config" (did you mean check?)`, "config", "chekc")
@@ -167,5 +175,29 @@ func TestHelpNamesTheFile(t *testing.T) {
 	_, stdout, _ := forebay("serve", "--help")
 	if !strings.Contains(stdout, config.EnvFile) || !strings.Contains(stdout, config.DefaultFile) {
 		t.Errorf("got %s", stdout)
+	}
+}
+
+// Every command that is called wrongly names itself and what it wants.
+func TestCommandsSayWhatTheyWant(t *testing.T) {
+	seen := 0
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		for _, c := range cmd.Commands() {
+			walk(c)
+		}
+		args := append(strings.Fields(cmd.CommandPath())[1:], "a", "b", "c", "d")
+		if cmd.HasSubCommands() || cmd.Args == nil || cmd.Name() == "help" || cmd.Args(cmd, args[len(args)-4:]) == nil {
+			return
+		}
+		seen++
+		code, _, stderr := forebay(args...)
+		if want := "forebay: want " + cmd.CommandPath(); code != exitUsage || !strings.HasPrefix(stderr, want) {
+			t.Errorf("forebay %s: exit code %d, %q, want %q", strings.Join(args, " "), code, stderr, want)
+		}
+	}
+	walk(newRoot())
+	if seen < 30 {
+		t.Errorf("saw %d commands", seen)
 	}
 }

@@ -46,7 +46,7 @@ func TestPasswd(t *testing.T) {
 	f(exitFailed, "nor hold a colon", "x", "set", file, "a:b")
 	f(exitUsage, "--memory 4KiB is not between", "x", "set", file, "kim", "--memory", "4KiB")
 	f(exitUsage, "--groups", "x", "set", file, "kim", "--groups", "a,,b")
-	f(exitUsage, "accepts 2 arg(s)", "", "set", file)
+	f(exitUsage, "want forebay passwd set FILE USER, got", "", "set", file)
 	f(exitOK, "user ann deleted", "", "delete", file, "ann")
 	f(exitFailed, "no such user: ann", "", "delete", file, "ann")
 	f(exitUsage, "did you mean set?", "", "st")

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -86,9 +88,29 @@ func logged(log *slog.Logger, err error) error {
 		log.Error("stopped, not in order", "err", err)
 		return &askedError{code: exitStopIncomplete}
 	default:
+		if hint := startHint(err); hint != "" {
+			log = log.With("hint", hint)
+		}
 		log.Error("not started", "err", err)
 		return &askedError{code: exitFailed}
 	}
+}
+
+// startHint is the next step when a file or directory is not what the start needs, "" when it is about something else.
+func startHint(err error) string {
+	at, ok := errors.AsType[*fs.PathError](err)
+	switch {
+	case !ok:
+	case errors.Is(at, fs.ErrPermission):
+		return fmt.Sprintf("user %d, who runs this gateway, may not use %s: give data_dir to that user (chown -R), or start as its owner", os.Geteuid(), at.Path)
+	case errors.Is(at, syscall.ENOTDIR):
+		return "a file lies in the place of a directory: put back what was there, or move it away"
+	case errors.Is(at, syscall.EISDIR):
+		return at.Path + " is a directory in the place of a file: put back what was there, or move it away"
+	case errors.Is(at, syscall.EROFS):
+		return "the file system of " + at.Path + " is mounted read-only: see dmesg, then mount it for writing"
+	}
+	return ""
 }
 
 // untilSignal returns a context that ends with the first SIGINT or SIGTERM. The second ends the process: whoever sends it has

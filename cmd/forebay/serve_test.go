@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -251,6 +252,54 @@ func TestServeTellsWhyItCannotStart(t *testing.T) {
 	if code := c.exit(); code != exitFailed {
 		t.Errorf("exit code %d\n%s", code, c.output())
 	}
+}
+
+// Something else in the place of a file or directory of data_dir ends the start with what to do, and stays as it is.
+func TestServeTellsWhatLiesInTheWay(t *testing.T) {
+	f := func(name string, dir bool, hint string) {
+		t.Helper()
+		data := t.TempDir()
+		path := filepath.Join(data, "data", filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+			t.Fatal(err)
+		}
+		make := func() error { return os.WriteFile(path, []byte("mine"), 0o600) }
+		if dir {
+			make = func() error { return os.Mkdir(path, 0o750) }
+		}
+		if err := make(); err != nil {
+			t.Fatal(err)
+		}
+		c := serveChild(t, data)
+		if got, _ := c.until("not started")["hint"].(string); !strings.Contains(got, hint) {
+			t.Errorf("%s: hint %q, want %q\n%s", name, got, hint, c.output())
+		}
+		if code := c.exit(); code != exitFailed {
+			t.Errorf("%s: exit code %d", name, code)
+		}
+		if fi, err := os.Lstat(path); err != nil || fi.IsDir() != dir {
+			t.Errorf("%s: %v, %v", name, fi, err)
+		}
+	}
+	f("spool", false, "a file lies in the place of a directory")
+	f("spool/journal", false, "a file lies in the place of a directory")
+	f("spool/seg/default", false, "a file lies in the place of a directory")
+	f("spool/LOCK", true, "LOCK is a directory in the place of a file")
+	f("admin_token", true, "admin_token is a directory in the place of a file")
+	f("bans", true, "bans is a directory in the place of a file")
+}
+
+func TestStartHints(t *testing.T) {
+	f := func(err error, want string) {
+		t.Helper()
+		if got := startHint(fmt.Errorf("gateway: start spool: %w", err)); got != want && (want == "" || !strings.Contains(got, want)) {
+			t.Errorf("%v: %q, want %q", err, got, want)
+		}
+	}
+	f(&fs.PathError{Op: "open", Path: "/d/meta.db", Err: syscall.EACCES}, "may not use /d/meta.db: give data_dir to that user (chown -R)")
+	f(&fs.PathError{Op: "open", Path: "/d/LOCK", Err: syscall.EROFS}, "the file system of /d/LOCK is mounted read-only")
+	f(&fs.PathError{Op: "open", Path: "/d/crt", Err: syscall.ENOENT}, "")
+	f(&net.OpError{Op: "listen", Err: os.NewSyscallError("bind", syscall.EACCES)}, "")
 }
 
 func TestServeRefusesADirectoryInUse(t *testing.T) {

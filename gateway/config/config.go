@@ -134,7 +134,7 @@ func (c Config) validateStreams() error {
 			return true
 		}
 		problem := fmt.Sprintf("there is no stream %q below spool.streams; there are %s", name, strings.Join(names, ", "))
-		if near := nearest(name, names); near != "" {
+		if near := Nearest(name, names); near != "" {
 			problem = fmt.Sprintf("there is no stream %q below spool.streams (did you mean %s?)", name, near)
 		}
 		errs = append(errs, fmt.Errorf("%s: %s", key, problem))
@@ -204,7 +204,7 @@ func (c Config) validateAcks() error {
 				continue
 			}
 			problem := fmt.Sprintf("no route %q reads stream %q; there are %s", name, st.Name, strings.Join(readers, ", "))
-			if near := nearest(name, readers); near != "" {
+			if near := Nearest(name, readers); near != "" {
 				problem = fmt.Sprintf("no route %q reads stream %q (did you mean %s?)", name, st.Name, near)
 			}
 			errs = append(errs, fmt.Errorf("%s.ack_routes[%d]: %s", key, j, problem))

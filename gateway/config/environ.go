@@ -77,7 +77,7 @@ func unknownVariable(name string, settable map[string]*Key) string {
 		names = append(names, n)
 	}
 	slices.Sort(names)
-	if near := nearest(name, names); near != "" {
+	if near := Nearest(name, names); near != "" {
 		return "sets no key (did you mean " + near + "?)"
 	}
 	return "sets no key: the name is " + envPrefix + " and the path of the key, such as " + EnvName("spool.max_size")

@@ -81,7 +81,7 @@ func (f *Flags) values() (values map[string]any, from map[string]string, faults 
 func unknownSetting(path string) string {
 	var paths []string
 	Keys().settable(func(k *Key) { paths = append(paths, k.Path) })
-	if near := nearest(path, paths); near != "" {
+	if near := Nearest(path, paths); near != "" {
 		return unknownKey + " (did you mean " + near + "?)"
 	}
 	return unknownKey

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// nearest is the word of words that somebody who wrote word most likely meant, or "".
-func nearest(word string, words []string) string {
+// Nearest is the word of words that somebody who wrote word most likely meant, or "".
+func Nearest(word string, words []string) string {
 	best, bestDistance := "", 1+max(1, len(word)/3) // a third of the letters wrong is another word
 	for _, w := range words {
 		if squeeze(w) == squeeze(word) { // maxSize, max-size
@@ -59,7 +59,7 @@ const unknownKey = "unknown key"
 // unknown is the problem text for name, which is no key below k: a near name, the place where such a key exists, or what is
 // allowed here.
 func unknown(k *Key, name string) string {
-	if near := nearest(name, k.names()); near != "" {
+	if near := Nearest(name, k.names()); near != "" {
 		return unknownKey + " (did you mean " + near + "?)"
 	}
 	if places := elsewhere(name); len(places) == 1 {
@@ -75,7 +75,7 @@ func unknown(k *Key, name string) string {
 
 // inside is the key one level further down that somebody meant who wrote segment_size for segment.max_size, or "".
 func inside(k *Key, name string) string {
-	paths := make(map[string]string) // by what nearest compares
+	paths := make(map[string]string) // by what Nearest compares
 	var words []string
 	for _, section := range k.Keys {
 		if section.Kind != Section {
@@ -87,7 +87,7 @@ func inside(k *Key, name string) string {
 			words = append(words, word)
 		}
 	}
-	return paths[nearest(squeeze(name), words)]
+	return paths[Nearest(squeeze(name), words)]
 }
 
 // elsewhere are the paths of all keys called name, at most two: with more of them a hint is a guess.

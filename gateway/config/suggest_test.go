@@ -26,8 +26,8 @@ func TestNearest(t *testing.T) {
 	words := []string{"max_size", "min_free", "sync", "sync_interval", "streams"}
 	f := func(word, want string) {
 		t.Helper()
-		if got := nearest(word, words); got != want {
-			t.Errorf("nearest(%q) = %q, want %q", word, got, want)
+		if got := Nearest(word, words); got != want {
+			t.Errorf("Nearest(%q) = %q, want %q", word, got, want)
 		}
 	}
 	f("maxSize", "max_size")
