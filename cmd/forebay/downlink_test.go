@@ -67,7 +67,7 @@ func TestDownlinkToolsOnARunningGateway(t *testing.T) {
 	f(exitOK, `"downlinks": [`, "downlink", "ls", "-o", "json")
 	f(exitFailed, `"other": no such downlink`, "downlink", "show", "other")
 	f(exitFailed, `"a/b": no such downlink`, "downlink", "pause", "a/b")
-	f(exitUsage, "accepts 1 arg", "downlink", "pause")
+	f(exitUsage, "want forebay downlink pause DOWNLINK", "downlink", "pause")
 
 	f(exitOK, "downlink back: paused", "downlink", "pause", "back")
 	f(exitOK, "downlink back: paused", "downlink", "pause", "back") // it is so
