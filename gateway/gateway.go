@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -30,6 +31,9 @@ var ErrStopIncomplete = errors.New("stop incomplete")
 type Options struct {
 	Logger *slog.Logger // nil discards
 	Build  Build
+
+	// Load reads the configuration again, for Reload, as it was read for New. nil: Reload reads only the files that it names.
+	Load func() (config.Config, error)
 }
 
 // Build names the running program.
@@ -60,6 +64,11 @@ type Gateway struct {
 	down   *downlink.Engine
 
 	backups backup.Job
+
+	load      func() (config.Config, error)
+	reloading sync.Mutex
+	inUse     config.Config // what runs: cfg, and what a reload has changed of it; guarded by reloading
+	waiting   atomic.Int64  // keys that wait for a restart
 }
 
 // New prepares a gateway. It touches nothing before Run.
@@ -77,7 +86,9 @@ func New(cfg config.Config, opts Options) (*Gateway, error) {
 		reg:     newRegistry(opts.Build),
 		created: time.Now(),
 		ready:   make(chan struct{}),
+		load:    opts.Load,
 	}
+	g.inUse = g.cfg
 	g.life = newLifecycle(g.log, g.cfg.Gateway.StopTimeout.Std(), g.parts(opts.Logger))
 	g.reg.MustRegister(newHealthMetrics(g))
 	return g, nil
@@ -106,20 +117,6 @@ func (g *Gateway) Run(ctx context.Context) error {
 	}
 	g.log.Info("stopped", "took", time.Since(began).Round(time.Millisecond))
 	return nil
-}
-
-// Reload reads again what may change while the gateway runs: the files of mqtt.auth, certificates, keys, CAs and revocation
-// lists. Before everything has started there is nothing to do. What has a fault stays as it was.
-func (g *Gateway) Reload() {
-	front := g.front()
-	if front == nil {
-		return
-	}
-	if err := front.Reload(); err != nil {
-		g.log.Error("reload: what has a fault stays as it was", "err", err)
-		return
-	}
-	g.log.Info("reloaded")
 }
 
 // Ready is closed when every part has started.

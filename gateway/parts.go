@@ -43,7 +43,7 @@ func (g *Gateway) adminPart(log *slog.Logger) part {
 			server = admin.New(g.cfg.Admin, admin.Options{
 				Logger: log, Gatherer: g.reg, Health: g.Health, Token: token, API: api.New(api.Options{
 					Token: token, Spool: g.inspector, Bridge: g.routes, Front: g.front, Tier: g.tiers, Backup: g, Replay: g.replays,
-					Downlinks: g.downlinks,
+					Downlinks: g.downlinks, Reload: g.Reload,
 					Audit: func(e audit.Event) {
 						if f := g.front(); f != nil {
 							f.Audit(e)

@@ -141,6 +141,8 @@ func (d *downlink) setPaused(ctx context.Context, since time.Time) error {
 
 // Pause has a downlink read nothing until Resume, restarts included. It returns when that is durable. Pausing what is paused is fine.
 func (e *Engine) Pause(ctx context.Context, name string) error {
+	e.applying.RLock()
+	defer e.applying.RUnlock()
 	d, err := e.link(name)
 	if err != nil {
 		return err
@@ -150,6 +152,8 @@ func (e *Engine) Pause(ctx context.Context, name string) error {
 
 // Resume ends a Pause, and lets partitions that are held by a gap go on behind it. Resuming what is not paused is fine.
 func (e *Engine) Resume(ctx context.Context, name string) error {
+	e.applying.RLock()
+	defer e.applying.RUnlock()
 	d, err := e.link(name)
 	if err != nil {
 		return err

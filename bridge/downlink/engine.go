@@ -2,6 +2,7 @@ package downlink
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -63,8 +64,10 @@ type Options struct {
 type Engine struct {
 	o Options
 
+	applying sync.RWMutex // Apply, against those who change one downlink; before mu
+
 	mu      sync.Mutex
-	links   []*downlink // in the order of the configuration
+	links   []*downlink // in the order of the configuration; never changed in place
 	ctx     context.Context
 	running sync.WaitGroup
 	closed  chan struct{} // closed by Close
@@ -161,47 +164,94 @@ func (e *Engine) Close(ctx context.Context) error {
 }
 
 // Apply makes the engine's downlinks those of cfgs, which are valid and have their defaults: what is new begins, what is gone ends, what has
-// changed begins anew at its position, and the others go on undisturbed.
+// changed begins anew at its position, and the others go on undisturbed. After an error that is not ErrClosed all are as they were.
 func (e *Engine) Apply(ctx context.Context, cfgs []Config) error {
+	e.applying.Lock()
+	defer e.applying.Unlock()
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closing || e.ctx == nil {
+	old := e.links
+	closed := e.closing || e.ctx == nil
+	e.mu.Unlock()
+	if closed {
 		return ErrClosed
 	}
-	var fresh []Config
-	for _, cfg := range cfgs {
-		if d := e.linkLocked(cfg.Name); d == nil || !same(d.cfg, cfg) {
-			fresh = append(fresh, cfg)
-		}
-	}
-	for _, cfg := range fresh { // before anything is ended
-		if _, err := newDownlink(e, cfg); err != nil {
-			return fmt.Errorf("downlink: %s: %w", cfg.Name, err)
-		}
-	}
-	var kept []*downlink
-	for _, d := range e.links {
-		stays := slices.ContainsFunc(cfgs, func(c Config) bool { return c.Name == d.cfg.Name && same(d.cfg, c) })
-		if stays {
-			kept = append(kept, d)
+	keeps := func(cfg Config) func(*downlink) bool { return func(d *downlink) bool { return same(d.cfg, cfg) } }
+	var links, fresh, ending []*downlink
+	for _, cfg := range cfgs { // before anything is ended
+		if i := slices.IndexFunc(old, keeps(cfg)); i >= 0 {
+			links = append(links, old[i])
 			continue
 		}
-		d.stop()
+		d, err := newDownlink(e, cfg)
+		if err != nil {
+			return fmt.Errorf("downlink: %s: %w", cfg.Name, err)
+		}
+		links, fresh = append(links, d), append(fresh, d)
+	}
+	if err := e.load(fresh); err != nil { // what cannot be read now could not be then
+		return fmt.Errorf("downlink: %w", err)
+	}
+	for _, d := range old {
+		if !slices.Contains(links, d) {
+			d.stop()
+			ending = append(ending, d)
+		}
+	}
+	for _, d := range ending {
 		<-d.ended
 		d.log.Info("downlink ended")
 	}
-	e.links = kept
-	links, err := e.open(fresh)
+	err := e.settled(ctx, ending)
+	if err == nil {
+		err = e.load(fresh) // where those of the same names have ended
+	}
 	if err != nil {
-		return fmt.Errorf("downlink: %w", err)
+		return e.goOn(ending, fmt.Errorf("downlink: %w", err))
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closing {
+		return ErrClosed
+	}
+	for _, d := range fresh {
+		e.startLocked(d)
+		d.log.Info("downlink began")
+	}
+	e.links = links
+	return nil
+}
+
+// settled returns when everything that downlinks which have ended gave to the log is durable: positions that are read before would be those of
+// earlier records. Entries become durable in their order; the last one says again what the downlink had looked for.
+func (e *Engine) settled(ctx context.Context, ended []*downlink) error {
+	var changes []spool.Change
+	for _, d := range ended {
+		if d.known.Version == 0 {
+			continue // it has read nothing
+		}
+		value, err := json.Marshal(d.known)
+		if err != nil {
+			return err
+		}
+		changes = append(changes, spool.Change{Space: positionSpace, Key: d.cfg.Name, Value: value})
+	}
+	if len(changes) == 0 {
+		return nil
+	}
+	return e.commit(ctx, changes...)
+}
+
+// goOn has downlinks begin again that were to end.
+func (e *Engine) goOn(links []*downlink, err error) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closing {
+		return ErrClosed
 	}
 	for _, d := range links {
 		e.startLocked(d)
 	}
-	all := slices.Concat(kept, links)
-	slices.SortStableFunc(all, func(a, b *downlink) int { return order(cfgs, a.cfg.Name) - order(cfgs, b.cfg.Name) })
-	e.links = all
-	return nil
+	return err
 }
 
 // Redrive publishes a record through a downlink, as one that has no position, and returns when it is durable.
@@ -235,10 +285,6 @@ func (e *Engine) Redrive(ctx context.Context, name string, rec *kafka.Incoming) 
 		return err
 	}
 	return done.wait(ctx)
-}
-
-func order(cfgs []Config, name string) int {
-	return slices.IndexFunc(cfgs, func(c Config) bool { return c.Name == name })
 }
 
 func (e *Engine) linkLocked(name string) *downlink {

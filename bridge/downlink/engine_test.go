@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -252,21 +254,20 @@ func TestApplyAddsChangesAndRemoves(t *testing.T) {
 		second.Name, second.Topics = "more", []string{"more"}
 		changed := commands()
 		changed.QoS = "2"
-		ctx := context.Background()
-		if err := r.e.Apply(ctx, defaults([]Config{second, changed})); err != nil {
+		if err := r.e.Apply(t.Context(), defaults([]Config{second, changed})); err != nil {
 			t.Fatal(err)
 		}
 		r.produce("commands", 0, 10, 10)
 		r.produce("more", 0, 0, 10)
 		r.untilRecords(30)
-		if err := r.e.Apply(ctx, defaults([]Config{second})); err != nil {
+		if err := r.e.Apply(t.Context(), defaults([]Config{second})); err != nil {
 			t.Fatal(err)
 		}
 		r.produce("commands", 0, 20, 10)
 		r.produce("more", 0, 10, 10)
 		r.untilRecords(40)
 		time.Sleep(time.Minute)
-		if err := r.e.Apply(ctx, defaults([]Config{second, changed})); err != nil { // it goes on where it was
+		if err := r.e.Apply(t.Context(), defaults([]Config{second, changed})); err != nil { // it goes on where it was
 			t.Fatal(err)
 		}
 		r.untilRecords(50)
@@ -276,5 +277,73 @@ func TestApplyAddsChangesAndRemoves(t *testing.T) {
 				t.Fatalf("record %d has QoS %d after the change", i, rec.QoS)
 			}
 		}
+	})
+}
+
+// lateLog makes what it accepts durable only when it is told to: an entry that is accepted is not in the state yet.
+type lateLog struct {
+	*memLog
+	late    atomic.Bool
+	mu      sync.Mutex
+	entries []spool.Entry
+}
+
+func (l *lateLog) Append(ctx context.Context, e spool.Entry) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.late.Load() {
+		l.entries = append(l.entries, e)
+		return nil
+	}
+	return l.memLog.Append(ctx, e)
+}
+
+func (l *lateLog) Publish(ctx context.Context, e spool.Entry) error { return l.Append(ctx, e) }
+
+// settle makes everything durable, in order.
+func (l *lateLog) settle() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.late.Store(false)
+	for _, e := range l.entries {
+		_ = l.memLog.Append(context.Background(), e)
+	}
+	l.entries = nil
+}
+
+// A changed downlink goes on behind what the one before it has given to the log, durable or not.
+func TestApplyWaitsForWhatIsOnItsWayToTheDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, kfake.SeedTopics(1, "commands"))
+		defer r.end()
+		late := &lateLog{memLog: r.log}
+		r.startOn(late, late, commands())
+		r.produce("commands", 0, 0, 10)
+		r.untilRecords(10)
+		late.late.Store(true)
+		r.produce("commands", 0, 10, 10)
+		time.Sleep(time.Minute)
+		changed := commands()
+		changed.QoS = "2"
+		applied := make(chan error, 1)
+		go func() { applied <- r.e.Apply(t.Context(), defaults([]Config{changed})) }()
+		time.Sleep(time.Minute)
+		late.settle()
+		if err := <-applied; err != nil {
+			t.Fatal(err)
+		}
+		r.produce("commands", 0, 20, 10)
+		r.untilRecords(30)
+		time.Sleep(time.Minute)
+		r.inOrder(30)
+		// One that cannot be made leaves everything as it was.
+		bad := commands()
+		bad.Name, bad.From = "bad", "soon"
+		if err := r.e.Apply(t.Context(), defaults([]Config{bad})); err == nil {
+			t.Error("applied a fault")
+		}
+		r.produce("commands", 0, 30, 10)
+		r.untilRecords(40)
+		r.inOrder(40)
 	})
 }

@@ -171,15 +171,19 @@ func defaults(cfgs []Config) []Config {
 
 func (r *rig) start(cfgs ...Config) {
 	r.t.Helper()
+	r.startOn(r.log, r.log, cfgs...)
+}
+
+func (r *rig) startOn(log Log, front Front, cfgs ...Config) {
+	r.t.Helper()
 	cfgs = defaults(cfgs)
 	for _, c := range cfgs {
 		if err := c.Validate([]string{"main"}, true); err != nil {
 			r.t.Fatal(err)
 		}
 	}
-	log := r.log
 	e, err := New(cfgs, Options{
-		Log: log, Front: log, GatewayID: "gw1", DeadLetters: "dead", Logger: r.logger(),
+		Log: log, Front: front, GatewayID: "gw1", DeadLetters: "dead", Logger: r.logger(),
 		Upstream: func(string) *kafka.Client { return r.client },
 		Bury: func(l Letter) (*spool.Record, error) {
 			return &spool.Record{Topic: "dead/" + l.Reason, Payload: l.Record.Value}, nil

@@ -164,22 +164,24 @@ bans that can be read stay. What is left out is shown, to be written anew with b
 func newReload() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reload",
-		Short: "Have a running gateway read its users, rules, bans, tokens, keys, certificates, CAs and revocation lists again",
-		Long: `Have a running gateway read its users, rules, bans, tokens, keys, certificates, CAs and revocation lists again, as SIGHUP does. What has a
-fault is not used, the old content stays in force, and the command fails with the fault.`,
-		Args: cobra.NoArgs,
+		Short: "Have a running gateway read its configuration, users, rules, bans, tokens, keys, certificates, CAs and revocation lists again",
+		Long: `Have a running gateway read its configuration, users, rules, bans, tokens, keys, certificates, CAs and revocation lists again, as SIGHUP does.
+What has a fault is not used, the old content stays in force, and the command fails with the fault.
+
+Of the configuration, downlinks change at once: new ones begin, and those that are gone end. Whatever else is different is named, and waits for a
+restart.`,
 	}
-	target := addRunning(cmd)
-	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
-		c, err := target.open()
-		if err != nil {
-			return err
-		}
-		if err := c.Reload(contextOf(cmd)); err != nil {
-			return err
-		}
-		_, err = fmt.Fprintln(cmd.OutOrStdout(), "reloaded")
-		return err
-	})
-	return cmd
+	return newAskAll(cmd, (*api.Client).Reload, printReloaded)
+}
+
+func printReloaded(w io.Writer, r api.Reloaded) error {
+	text := "reloaded\n"
+	for _, key := range r.Changed {
+		text += "in use now: " + key + "\n"
+	}
+	for _, key := range r.Waiting {
+		text += "waits for a restart: " + key + "\n"
+	}
+	_, err := io.WriteString(w, text)
+	return err
 }

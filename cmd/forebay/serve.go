@@ -24,7 +24,8 @@ func newServe() *cobra.Command {
 the spool is closed. A second signal ends it at once; nothing that was acknowledged is lost by that.
 
 SIGHUP reads passwords, rules, bans, certificates, keys, CAs and revocation lists again, which also happens by itself a few
-seconds after they have changed. What has a fault stays as it was, and the log says why.
+seconds after they have changed, and the configuration: downlinks change at once, and the log names the keys that wait for a
+restart. What has a fault stays as it was, and the log says why.
 
 Values come from the file, then the environment (FOREBAY_SPOOL_MAX_SIZE sets spool.max_size), then flags; the later wins.
 The line "serving" of the log has the addresses of all listeners, also when the configuration asks for free ports.
@@ -45,17 +46,24 @@ deadline; 130 or 143 ended by a second signal.`,
 		}
 		ctx, release := untilSignal(cmd.Context(), log)
 		defer release()
-		return logged(log, serve(ctx, loaded.Config, log))
+		again := func() (config.Config, error) {
+			l, err := config.Load(flags)
+			if err != nil {
+				return config.Config{}, err
+			}
+			return l.Config, nil
+		}
+		return logged(log, serve(ctx, loaded.Config, again, log))
 	})
 	return cmd
 }
 
-func serve(ctx context.Context, cfg config.Config, log *slog.Logger) error {
-	g, err := gateway.New(cfg, gateway.Options{Logger: log, Build: build()})
+func serve(ctx context.Context, cfg config.Config, again func() (config.Config, error), log *slog.Logger) error {
+	g, err := gateway.New(cfg, gateway.Options{Logger: log, Build: build(), Load: again})
 	if err != nil {
 		return err
 	}
-	defer onHangup(g.Reload)()
+	defer onHangup(func() { _, _ = g.Reload(ctx) })() // the log has what came of it
 	return g.Run(ctx)
 }
 

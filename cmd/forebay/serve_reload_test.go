@@ -1,10 +1,14 @@
 package main
 
 import (
+	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/forebay-gateway/forebay/mqtt/mqtttest"
 )
 
 func TestHangupReloads(t *testing.T) {
@@ -27,5 +31,89 @@ func TestHangupReloads(t *testing.T) {
 	write("allow subscribe topic=#\n")
 	c.signal(syscall.SIGHUP)
 	c.until("reloaded")
+	c.stop()
+}
+
+// Downlinks change at a reload, and what waits for a restart is named: by the command, in the log, as a metric.
+func TestReloadTakesDownlinksAndNamesWhatWaits(t *testing.T) {
+	dir := t.TempDir()
+	c := serveWith(t, dir, routedConfig)
+	addrs := c.listeners()
+	file := filepath.Join(dir, "forebay.yaml")
+	first, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reload := func(wantCode int, want string) {
+		t.Helper()
+		code, stdout, stderr := forebay("reload", "--admin", addrs["admin"], "--token-file", filepath.Join(dir, "data", "admin_token"))
+		if code != wantCode || wantCode == exitOK && stdout != want || !strings.Contains(stdout+stderr, want) {
+			t.Errorf("reload: exit code %d, want %d and %q\n%s%s", code, wantCode, want, stdout, stderr)
+		}
+	}
+	pending := func(want string) {
+		t.Helper()
+		if _, metrics := status(t, "http://"+addrs["admin"]+"/metrics"); !strings.Contains(metrics, "forebay_gateway_restart_pending_keys "+want+"\n") {
+			t.Errorf("forebay_gateway_restart_pending_keys is not %s", want)
+		}
+	}
+	reload(exitOK, "reloaded\n")
+	pending("0")
+
+	down := `  downlinks:
+    - {name: back, topics: [telemetry], topic: "back/${key}", from: beginning, own_records: pass}
+`
+	changed := strings.Replace(string(first), "topic: telemetry,", "topic: other,", 1) + down
+	write(changed)
+	reload(exitOK, "reloaded\nin use now: bridge.downlinks[back]\nwaits for a restart: bridge.routes[all].topic\n")
+	if line := c.until("configuration has changed, and what is named here waits for a restart"); line["keys"] != "bridge.routes[all].topic" {
+		t.Errorf("log %v", line)
+	}
+	pending("1")
+	addr, err := net.ResolveTCPAddr("tcp", addrs["tcp"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	device := mqtttest.Dial(t, addr)
+	t.Cleanup(device.Close)
+	device.Connect(mqtttest.Connect{ID: "device"})
+	device.Subscribe("back/#", 1)
+	device.Publish(mqtttest.Publish{Topic: "a", Payload: "1", QoS: 1})
+	device.ExpectPublish(mqtttest.Publish{Topic: "back/device", Payload: "1", QoS: 1}) // from telemetry: the route is as it was
+
+	write(strings.Replace(changed, "own_records", "own_recods", 1))
+	reload(exitFailed, "own_recods: unknown key")
+	write(strings.Replace(changed, `{name: back`, `{name: back, upstream: elsewhere`, 1))
+	reload(exitFailed, `unknown upstream "elsewhere"`)
+	device.Publish(mqtttest.Publish{Topic: "a", Payload: "2", QoS: 1})
+	device.ExpectPublish(mqtttest.Publish{Topic: "back/device", Payload: "2", QoS: 1})
+
+	// A downlink that needs an upstream which does not run waits for it.
+	write(strings.Replace(changed, "  routes:", "  upstreams: [{name: new, brokers: [\"127.0.0.1:1\"]}]\n  routes:", 1) +
+		"    - {name: more, upstream: new, topics: [t], topic: t}\n")
+	code, stdout, stderr := forebay("reload", "--admin", addrs["admin"], "--token-file", filepath.Join(dir, "data", "admin_token"), "-o", "json")
+	if code != exitFailed || !strings.Contains(stderr, "which") { // the others have to say now which upstream they mean
+		t.Errorf("reload: exit code %d\n%s%s", code, stdout, stderr)
+	}
+	write(strings.NewReplacer("  routes:", "  upstreams: [{name: new, brokers: [\"127.0.0.1:1\"]}]\n  routes:", "name: all", "name: all, upstream: embedded",
+		"name: back", "name: back, upstream: embedded").Replace(string(first)+down) + "    - {name: more, upstream: new, topics: [t], topic: t}\n")
+	reload(exitOK, "reloaded\nwaits for a restart: bridge.downlinks[back].upstream\nwaits for a restart: bridge.downlinks[more]\nwaits for a restart: bridge.routes[all].upstream\nwaits for a restart: bridge.upstreams[new]\n")
+	pending("4")
+
+	write(string(first))
+	c.signal(syscall.SIGHUP)
+	if line := c.until("downlink ended"); line["downlink"] != "back" {
+		t.Errorf("log %v", line)
+	}
+	c.until("reloaded")
+	device.Publish(mqtttest.Publish{Topic: "a", Payload: "3", QoS: 1})
+	device.ExpectNothing(1)
+	pending("0")
 	c.stop()
 }

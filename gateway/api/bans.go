@@ -49,13 +49,6 @@ func (s *server) bans(mux *http.ServeMux) {
 	})
 }
 
-// reload serves POST /api/v1/reload: what SIGHUP does, with its faults in the answer.
-func (s *server) reload(mux *http.ServeMux) {
-	mux.HandleFunc("POST /api/v1/reload", s.answer(from(s.o.Front, noFront, func(_ context.Context, f *mqtt.Server, _ *query) (any, error) {
-		return struct{}{}, f.Reload()
-	})))
-}
-
 // ban reads the parameters of a ban.
 func (q *query) ban() auth.Ban {
 	b := auth.Ban{Client: q.text("client"), User: q.text("user"), Until: q.time("until"), Reason: q.text("reason")}
@@ -98,10 +91,4 @@ func (c *Client) Ban(ctx context.Context, b auth.Ban) (auth.Ban, error) {
 // Unban takes the bans with the conditions of b away.
 func (c *Client) Unban(ctx context.Context, b auth.Ban) (Unbanned, error) {
 	return call[Unbanned](ctx, c, http.MethodDelete, "/bans", banValues(b))
-}
-
-// Reload has the gateway read its files again.
-func (c *Client) Reload(ctx context.Context) error {
-	_, err := call[struct{}](ctx, c, http.MethodPost, "/reload", nil)
-	return err
 }

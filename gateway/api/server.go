@@ -34,6 +34,7 @@ type Options struct {
 	Replay func() *replay.Engine // nil while there is none
 
 	Downlinks func() *downlink.Engine // nil while there is none
+	Reload    func(context.Context) (Reloaded, error)
 }
 
 const (
