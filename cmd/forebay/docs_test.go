@@ -18,6 +18,20 @@ func document(t *testing.T, name string) string {
 	return string(b)
 }
 
+// documents are the names of README.md, CONTRIBUTING.md and all of docs.
+func documents(t *testing.T) []string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join("..", "..", "docs", "*.md"))
+	if err != nil || len(found) < 10 {
+		t.Fatal(found, err)
+	}
+	names := []string{"README.md", "CONTRIBUTING.md"}
+	for _, path := range found {
+		names = append(names, "docs/"+filepath.Base(path))
+	}
+	return names
+}
+
 // blocks are the fenced blocks of a document in the given language; "" is a block without one.
 func blocks(text, language string) []string {
 	var out []string
@@ -79,11 +93,16 @@ func TestReadmeCommandsExist(t *testing.T) {
 	}
 }
 
-// Every command line that the other documents name is one that exists.
+// Every command line that a document names, in a sentence or in a block, is one that exists.
 func TestDocumentsNameRealCommands(t *testing.T) {
 	seen := 0
-	for _, name := range []string{"docs/SPOOL.md", "docs/OPERATIONS.md", "docs/MAPPING.md", "docs/TIERING.md"} {
-		for _, m := range regexp.MustCompile("`forebay ([^`|]*)`").FindAllStringSubmatch(document(t, name), -1) {
+	for _, name := range documents(t) {
+		text := document(t, name)
+		lines := regexp.MustCompile("`forebay ([^`|]*)`").FindAllStringSubmatch(text, -1)
+		for _, block := range blocks(text, "") {
+			lines = append(lines, regexp.MustCompile(`(?m)^(?:bin/)?forebay ([^|#\n]*)`).FindAllStringSubmatch(block, -1)...)
+		}
+		for _, m := range lines {
 			seen++
 			words := strings.Fields(strings.ReplaceAll(m[1], "'", ""))
 			cmd, rest, err := newRoot().Find(words)
@@ -96,7 +115,7 @@ func TestDocumentsNameRealCommands(t *testing.T) {
 			}
 		}
 	}
-	if seen < 8 {
+	if seen < 60 {
 		t.Errorf("saw %d command lines: the test does not find them any more", seen)
 	}
 }
@@ -117,9 +136,9 @@ func TestDocumentsNameRealMetrics(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{"README.md", "docs/OPERATIONS.md", "docs/DESIGN.md", "docs/SPOOL.md", "docs/MAPPING.md", "docs/TIERING.md"} {
+	for _, name := range documents(t) {
 		text := regexp.MustCompile(`\]\(#[^)]*\)`).ReplaceAllString(document(t, name), "]") // an anchor runs a metric and its label together
-		for _, m := range regexp.MustCompile(`\bforebay_(?:spool|mqtt|bridge|gateway|tiering)_([a-z_]+)\b`).FindAllStringSubmatch(text, -1) {
+		for _, m := range regexp.MustCompile(`\bforebay_(?:spool|mqtt|bridge|downlink|replay|gateway|tiering)_([a-z_]+)\b`).FindAllStringSubmatch(text, -1) {
 			if s := source.String(); !strings.Contains(s, `"`+m[0]+`"`) && !strings.Contains(s, `"`+m[1]+`"`) {
 				t.Errorf("%s names the metric %s, which nothing registers", name, m[0])
 			}
@@ -154,7 +173,7 @@ func TestDesignNamesRealFiles(t *testing.T) {
 
 // What the documents link to is there.
 func TestDocumentsLinkToWhatIsThere(t *testing.T) {
-	for _, name := range []string{"README.md", "CONTRIBUTING.md", "docs/OPERATIONS.md", "docs/DESIGN.md", "docs/SPOOL.md", "docs/MAPPING.md"} {
+	for _, name := range documents(t) {
 		for _, m := range regexp.MustCompile(`\]\(([^)#:]+)\)`).FindAllStringSubmatch(document(t, name), -1) {
 			if _, err := os.Stat(filepath.Join("..", "..", filepath.Dir(name), m[1])); err != nil {
 				t.Errorf("%s: %v", name, err)
