@@ -6,6 +6,7 @@ import (
 	"github.com/mochi-mqtt/server/v2/packets"
 
 	"github.com/forebay-gateway/forebay/mqtt/audit"
+	"github.com/forebay-gateway/forebay/mqtt/transport"
 	"github.com/forebay-gateway/forebay/mqtt/wire"
 )
 
@@ -15,6 +16,7 @@ const (
 	limitAddressConnections = "max_connections_per_address"
 	limitPending            = "max_pending_per_address"
 	limitAddressRate        = "connection_rate_per_address"
+	limitHandshakes         = "max_handshakes"
 	limitConnectSize        = "max_connect_size"
 	limitPacketSize         = "max_packet_size"
 	limitReceiveMaximum     = "receive_maximum"
@@ -35,7 +37,7 @@ const (
 )
 
 var limitNames = []string{
-	limitConnections, limitAddressConnections, limitPending, limitAddressRate, limitConnectSize, limitPacketSize, limitReceiveMaximum, limitTopicAlias,
+	limitConnections, limitAddressConnections, limitPending, limitAddressRate, limitHandshakes, limitConnectSize, limitPacketSize, limitReceiveMaximum, limitTopicAlias,
 	limitTopicLevels, limitTopicLength, limitUserProperties, limitSubscriptions, limitSessions, limitSessionsSize, limitRetained, limitRetainedSize, limitQoS,
 	limitRetain, limitClientRate, limitListenerRate, limitRate,
 }
@@ -54,6 +56,8 @@ func limitOf(err error) string {
 		return limitPending
 	case errors.Is(err, errTooFastFromAddress):
 		return limitAddressRate
+	case errors.Is(err, errTooManyHandshakes), errors.Is(err, transport.ErrSlow):
+		return limitHandshakes
 	case errors.Is(err, errTooManySessions):
 		return limitSessions
 	case errors.Is(err, errSessionsSize):

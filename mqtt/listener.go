@@ -26,9 +26,7 @@ type listener struct {
 	pace      *pace      // of all clients of the listener; nil without
 	addresses *addresses // nil without limits
 
-	// pending has a place for each connection that has not come as far as MQTT: PROXY header, TLS handshake, HTTP request.
-	// When all are taken, nothing is accepted, and newcomers wait in the kernel.
-	pending chan struct{}
+	newcomers *newcomers
 
 	offer offer
 
@@ -49,11 +47,13 @@ func newListener(srv *Server, cfg ListenerConfig) *listener {
 	if limit == 0 {
 		limit = defaultMaxHandshakes
 	}
-	return &listener{
-		srv: srv, cfg: cfg, pending: make(chan struct{}, limit), done: make(chan struct{}),
+	l := &listener{
+		srv: srv, cfg: cfg, done: make(chan struct{}),
 		pace: newPace(limitListenerRate, cfg.Rate, srv.cfg.RateBurst.Std()), addresses: newAddresses(cfg, srv.cfg.MaxPendingPerAddress),
 		rate: newMeter(float64(cfg.ConnectionRate), rateBurst), offer: newOffer(&srv.cfg, &cfg),
 	}
+	l.newcomers = newNewcomers(limit, cfg.TLS.Timeout(), l.tellSlow)
+	return l
 }
 
 func (l *listener) bind() error {
@@ -75,7 +75,7 @@ func (l *listener) bind() error {
 	l.ln = &patient{Listener: ln, l: l}
 	if l.cfg.webSocket() {
 		l.http = l.webSocket()
-		l.handed = &handed{l: l, conns: make(chan net.Conn)}
+		l.handed = &handed{l: l, conns: make(chan net.Conn), newcomers: make(map[net.Conn]*newcomer)}
 	}
 	return nil
 }
@@ -130,15 +130,21 @@ func (l *listener) run() {
 			_ = nc.Close()
 			continue
 		}
-		if !l.reserve() {
+		n, refusal := l.reserve(nc)
+		if n == nil {
 			_ = nc.Close()
 			l.leave()
-			break
+			if refusal == nil {
+				break
+			}
+			l.tellLimit(nc.RemoteAddr(), refusal)
+			continue
 		}
-		wg.Go(func() { l.welcome(ctx, nc) })
+		wg.Go(func() { l.welcome(ctx, nc, n) })
 	}
 	cancel()
 	wg.Wait()
+	l.newcomers.close()
 }
 
 // wait waits until connection_rate, here and in all, lets another connection come; false when the listener is closed.
@@ -162,23 +168,23 @@ func (l *listener) sleep(d time.Duration) bool {
 	}
 }
 
-// reserve waits for a place among the pending; false when the listener is closed.
-func (l *listener) reserve() bool {
-	select {
-	case l.pending <- struct{}{}:
-		return true
-	default:
-	}
-	l.srv.metrics.paused.WithLabelValues(l.cfg.Name).Inc()
-	select {
-	case l.pending <- struct{}{}:
-		return true
-	case <-l.done:
-		return false
+// reserve waits for room among the newcomers; it returns nothing at all when the listener is closed.
+func (l *listener) reserve(nc net.Conn) (*newcomer, error) {
+	known := l.proxy == nil || !l.proxy.Trusts(nc.RemoteAddr())
+	for again := false; ; again = true {
+		if n, err := l.newcomers.enter(nc.RemoteAddr(), known, remoteAddr(nc)); n != nil || err != nil {
+			return n, err
+		}
+		if !again {
+			l.srv.metrics.paused.WithLabelValues(l.cfg.Name).Inc()
+		}
+		select {
+		case <-l.newcomers.more:
+		case <-l.done:
+			return nil, nil
+		}
 	}
 }
-
-func (l *listener) release() { <-l.pending }
 
 // take starts a connection, which has its place already. One that is refused for a limit is told so where the protocol can, as long as there are not too many
 // of those.

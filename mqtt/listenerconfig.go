@@ -75,8 +75,9 @@ type ListenerConfig struct {
 	// Whether there are retained messages on this listener, instead of mqtt.retain_available.
 	RetainAvailable *bool `yaml:"retain_available"`
 
-	// Connections that are busy with what comes before MQTT at the same time: PROXY header, TLS handshake, HTTP request.
-	// The rest wait in the queue of the system. 0 is 1024. Not for a tcp or unix listener without a proxy.
+	// Connections that are busy with what comes before MQTT at the same time: PROXY header, TLS handshake, HTTP request. Twice as many wait for
+	// them, the rest in the queue of the system. Addresses (of IPv6 a /64) share them: who does not go on for a second (or a tenth of
+	// tls.handshake_timeout) loses the place to another address that waits. 0 is 1024. Not for a tcp or unix listener without a proxy.
 	MaxHandshakes int `yaml:"max_handshakes"`
 }
 

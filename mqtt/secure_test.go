@@ -606,7 +606,7 @@ func TestHandshakesAreBounded(t *testing.T) {
 		defer nc.Close()
 	}
 	live.Ping()
-	s.dial("tls", s.config()).Connect(mqtttest.Connect{ID: "late"}) // its turn comes after theirs
+	s.client("tls", from(t, 2, s.srv.Addr("tls"))).Connect(mqtttest.Connect{ID: "late"}) // its turn comes after theirs
 	if n := s.metric("accept_paused_total", "tls"); n == 0 {
 		t.Error("nobody waited")
 	}

@@ -68,7 +68,7 @@ func (l *listener) webSocket() *http.Server {
 // both, once.
 func (l *listener) placeOf(nc net.Conn, st http.ConnState) {
 	if st == http.StateHijacked || st == http.StateClosed {
-		l.release()
+		l.handed.release(nc)
 	}
 	if st == http.StateClosed {
 		l.part(nc, false)

@@ -2,6 +2,8 @@ package mqtt
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"sync"
@@ -12,23 +14,21 @@ import (
 	"github.com/forebay-gateway/forebay/mqtt/wire"
 )
 
-// welcome brings a connection as far as MQTT, or as HTTP for a WebSocket, and has reserved a place among the pending for it. It
-// has a goroutine of its own that ends with the handshake: the stack that this took goes with it.
-func (l *listener) welcome(ctx context.Context, socket net.Conn) {
-	ctx, cancel := context.WithTimeout(ctx, l.cfg.TLS.Timeout())
-	defer cancel()
-	nc, err := l.shake(ctx, socket)
+// welcome brings a connection as far as MQTT, or as HTTP for a WebSocket. It has a goroutine of its own that ends with the handshake: the stack that
+// this took goes with it.
+func (l *listener) welcome(ctx context.Context, socket net.Conn, n *newcomer) {
+	nc, err := l.shake(ctx, socket, n)
 	if err != nil {
 		_ = socket.Close()
-		l.release()
+		n.leave()
 		l.leave()
 		return
 	}
 	if l.http != nil {
-		l.handed.give(nc) // its place is given back by placeOf
+		l.handed.give(nc, n) // its place is given back by placeOf
 		return
 	}
-	l.release()
+	n.leave()
 	l.take(nc, nil)
 }
 
@@ -56,38 +56,123 @@ func (l *listener) tellLimit(from net.Addr, err error) {
 	l.srv.audit.Record(audit.Event{Name: audit.LimitReached, Listener: l.cfg.Name, Remote: from.String(), Limit: limit, Detail: err.Error()})
 }
 
-// shake reads what comes before MQTT: first the header of a proxy, then TLS. What is wrong has been told.
-func (l *listener) shake(ctx context.Context, nc net.Conn) (net.Conn, error) {
+// shake reads what comes before MQTT: first the header of a proxy, then, once there is a place for it, TLS. What is wrong has been told. The time
+// for all of it is that of a handshake, and waiting for the place, or for a processor, does not count.
+func (l *listener) shake(ctx context.Context, nc net.Conn, n *newcomer) (net.Conn, error) {
+	timeout := l.cfg.TLS.Timeout()
 	if l.proxy != nil && l.proxy.Trusts(nc.RemoteAddr()) {
-		behind, err := l.proxy.Accept(ctx, nc)
+		began := time.Now()
+		behind, err := l.behind(ctx, nc, timeout)
 		if err != nil {
 			l.failed(nc.RemoteAddr(), err)
 			return nil, err
 		}
+		timeout -= time.Since(began)
 		nc = behind
+		if err := n.name(nc.RemoteAddr(), remoteAddr(nc)); err != nil {
+			l.tellLimit(nc.RemoteAddr(), err)
+			return nil, err
+		}
+	}
+	select {
+	case <-n.turn:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if n.wasCut() {
+		return nil, transport.ErrSlow
 	}
 	addr := remoteAddr(nc)
 	if err := l.screen(nc.RemoteAddr(), addr); err != nil {
 		return nil, err
 	}
+	secure, err := l.secured(ctx, nc, n, timeout)
+	if err != nil {
+		l.addresses.leave(addr, false)
+		l.failed(nc.RemoteAddr(), err)
+	}
+	return secure, err
+}
+
+// behind returns the connection as that of the client behind a proxy.
+func (l *listener) behind(ctx context.Context, nc net.Conn, timeout time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return l.proxy.Accept(ctx, nc)
+}
+
+// secured makes the handshake of a newcomer who has a place.
+func (l *listener) secured(ctx context.Context, nc net.Conn, n *newcomer, timeout time.Duration) (net.Conn, error) {
 	if l.tls == nil {
 		if l.http != nil {
 			return &sniffed{Conn: nc, l: l}, nil
 		}
 		return nc, nil
 	}
-	secure, err := l.tls.Handshake(ctx, nc)
+	ctx, cut := context.WithCancelCause(ctx)
+	defer cut(nil)
+	if !n.serve(false, func() { cut(transport.ErrSlow) }) {
+		return nil, transport.ErrSlow
+	}
+	w := stopwatch{left: timeout, over: func() { cut(context.DeadlineExceeded) }}
+	defer w.stop()
+	secure, err := l.tls.Handshake(ctx, nc, func(what transport.Wait) {
+		n.waitsFor(what == transport.WaitPeer)
+		if what == transport.WaitSlot { // many come at once: that is not the peer's fault
+			w.stop()
+		} else {
+			w.run()
+		}
+	})
 	if err != nil {
-		l.addresses.leave(addr, false)
-		l.failed(nc.RemoteAddr(), err)
 		return nil, err
 	}
 	l.srv.metrics.handshakes.Inc()
 	return secure, nil
 }
 
+// stopwatch is a timeout that does not always run. It belongs to one goroutine.
+type stopwatch struct {
+	left  time.Duration
+	over  func()
+	began time.Time // zero when it stands
+	timer *time.Timer
+}
+
+func (w *stopwatch) run() {
+	if !w.began.IsZero() {
+		return
+	}
+	w.began = time.Now()
+	if w.timer == nil {
+		w.timer = time.AfterFunc(w.left, w.over)
+		return
+	}
+	w.timer.Reset(w.left)
+}
+
+func (w *stopwatch) stop() {
+	if w.began.IsZero() {
+		return
+	}
+	w.timer.Stop()
+	w.left -= time.Since(w.began)
+	w.began = time.Time{}
+}
+
+// tellSlow counts and records a newcomer who has lost his place, or was sent away from the room before it.
+func (l *listener) tellSlow(n *newcomer) {
+	l.srv.metrics.handshakeFailures.WithLabelValues(transport.ReasonSlow).Inc()
+	l.tellLimit(n.remote, errTooManyHandshakes)
+	l.complain(limitHandshakes, n.remote, fmt.Sprintf("others wait for the places of connections that do not go on, %d of %s", l.newcomers.of(n), n.key),
+		"ban the address if it is none of your devices: forebay ban add --address; or raise max_handshakes")
+}
+
 // failed counts a connection that did not come as far as MQTT, and says so when somebody can do something about it.
 func (l *listener) failed(remote net.Addr, err error) {
+	if errors.Is(err, transport.ErrSlow) {
+		return // see tellSlow
+	}
 	reason, hint := transport.ReasonOf(err)
 	l.srv.metrics.handshakeFailures.WithLabelValues(reason).Inc()
 	if reason != transport.ReasonGone {
@@ -160,16 +245,34 @@ func (c *complaints) allow(reason string) (others int, ok bool) {
 type handed struct {
 	l     *listener
 	conns chan net.Conn
+
+	mu        sync.Mutex
+	newcomers map[net.Conn]*newcomer
 }
 
-func (h *handed) give(nc net.Conn) {
-	select {
-	case h.conns <- nc:
-	case <-h.l.done:
-		_ = nc.Close()
-		h.l.release()
-		h.l.leave()
+func (h *handed) give(nc net.Conn, n *newcomer) {
+	h.mu.Lock()
+	h.newcomers[nc] = n
+	h.mu.Unlock()
+	if n.serve(true, func() { _ = nc.Close() }) {
+		select {
+		case h.conns <- nc:
+			return
+		case <-h.l.done:
+		}
 	}
+	_ = nc.Close()
+	h.release(nc)
+	h.l.part(nc, false)
+}
+
+// release gives back the place of a newcomer that was handed over.
+func (h *handed) release(nc net.Conn) {
+	h.mu.Lock()
+	n := h.newcomers[nc]
+	delete(h.newcomers, nc)
+	h.mu.Unlock()
+	n.leave()
 }
 
 // Accept implements net.Listener.

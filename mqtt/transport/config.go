@@ -50,7 +50,7 @@ type TLSConfig struct {
 	// accept those that the old list does not name. Empty: refuse.
 	CRLExpired string `yaml:"crl_expired"`
 
-	// Time for the TLS handshake, the PROXY header included. 0 is 10s.
+	// Time for the TLS handshake, the PROXY header included. Waiting for a place (max_handshakes) or a processor (handshake_share) does not count. 0 is 10s.
 	HandshakeTimeout unit.Duration `yaml:"handshake_timeout"`
 }
 

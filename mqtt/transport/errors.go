@@ -24,6 +24,9 @@ var (
 
 	// ErrProxyHeader: a trusted proxy sent something else than a PROXY v2 header.
 	ErrProxyHeader = errors.New("proxy protocol")
+
+	// ErrSlow: others needed the place of a connection that did not go on.
+	ErrSlow = errors.New("has kept others waiting who needed its place")
 )
 
 // Reasons of a connection that did not come as far as MQTT.
@@ -31,12 +34,13 @@ const (
 	ReasonProtocol    = "wrong_protocol" // no TLS, or none that we speak
 	ReasonCertificate = "certificate"    // missing, unknown, expired, revoked
 	ReasonTimeout     = "timeout"
-	ReasonGone        = "gone" // the peer closed it, or this process did because it ends
+	ReasonSlow        = "too_slow" // it kept others waiting
+	ReasonGone        = "gone"     // the peer closed it, or this process did because it ends
 	ReasonProxy       = "proxy"
 )
 
 // Reasons are all of them.
-var Reasons = []string{ReasonProtocol, ReasonCertificate, ReasonTimeout, ReasonGone, ReasonProxy}
+var Reasons = []string{ReasonProtocol, ReasonCertificate, ReasonTimeout, ReasonSlow, ReasonGone, ReasonProxy}
 
 // ReasonOf decides why a connection did not come as far as MQTT, and whether somebody should look at it: a hint is not empty then.
 func ReasonOf(err error) (reason, hint string) {
@@ -60,6 +64,8 @@ func ReasonOf(err error) (reason, hint string) {
 		return ReasonCertificate, "the client's certificate was not issued by a CA of client_ca_file"
 	case errors.As(err, &verify):
 		return ReasonCertificate, "the client has to renew or replace its certificate"
+	case errors.Is(err, ErrSlow):
+		return ReasonSlow, ""
 	case errors.As(err, &record):
 		return ReasonProtocol, speaks(record.RecordHeader[0])
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):

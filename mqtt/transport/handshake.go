@@ -39,17 +39,31 @@ func (s *Slots) give(held time.Duration) {
 	<-s.places
 }
 
-// Handshake makes nc a TLS connection, until ctx ends. nc is for the caller to close when that fails.
-func (t *TLS) Handshake(ctx context.Context, nc net.Conn) (*Conn, error) {
-	p := &pacer{Conn: nc, ctx: ctx, slots: t.opts.Slots}
+// Wait is what a handshake waits for.
+type Wait int
+
+// Of these a handshake waits for the slot first.
+const (
+	WaitSlot Wait = iota // of the processors
+	WaitNone             // it computes
+	WaitPeer
+)
+
+// Handshake makes nc a TLS connection, until ctx ends. nc is for the caller to close when that fails. waits is told each time that it begins to wait
+// for something else.
+func (t *TLS) Handshake(ctx context.Context, nc net.Conn, waits func(Wait)) (*Conn, error) {
+	p := &pacer{Conn: nc, ctx: ctx, slots: t.opts.Slots, waits: waits}
 	if err := p.take(); err != nil {
 		return nil, err
 	}
 	c := tls.Server(p, t.base)
 	err := c.HandshakeContext(ctx)
 	p.give()
-	p.slots = nil
+	p.slots, p.waits = nil, nil
 	if err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		return nil, err
 	}
 	p.ctx = nil
@@ -63,6 +77,7 @@ type pacer struct {
 	ctx   context.Context // of the handshake: the reads that the library makes for it have no other
 	slots *Slots          // nil after the handshake; only the goroutine of the handshake reads until then
 	since time.Time       // when it took its slot; zero without one
+	waits func(Wait)
 }
 
 // Read implements net.Conn.
@@ -71,6 +86,7 @@ func (p *pacer) Read(b []byte) (int, error) {
 		return p.Conn.Read(b)
 	}
 	p.give()
+	p.waits(WaitPeer)
 	n, err := p.Conn.Read(b)
 	if e := p.take(); e != nil && err == nil {
 		err = e
@@ -79,9 +95,11 @@ func (p *pacer) Read(b []byte) (int, error) {
 }
 
 func (p *pacer) take() error {
+	p.waits(WaitSlot)
 	if err := p.slots.take(p.ctx); err != nil {
 		return err
 	}
+	p.waits(WaitNone)
 	p.since = time.Now()
 	return nil
 }

@@ -68,7 +68,7 @@ func (s *side) shake(l *transport.TLS, cert tls.Certificate) error {
 			_, _ = c.Read(make([]byte, 1)) // the ticket, or the alert
 		}
 	}()
-	_, err := l.Handshake(ctx, a)
+	_, err := l.Handshake(ctx, a, func(transport.Wait) {})
 	return err
 }
 
@@ -288,7 +288,7 @@ func TestWaitingHandshakesHoldNoSlot(t *testing.T) {
 		defer b.Close()
 		go func() {
 			defer a.Close()
-			_, err := l.Handshake(ctx, a)
+			_, err := l.Handshake(ctx, a, func(transport.Wait) {})
 			done <- err
 		}()
 		if _, err := b.Write([]byte{0x16, 3, 1}); err != nil { // it has the slot, and waits for the rest
