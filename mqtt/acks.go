@@ -40,8 +40,8 @@ func (w *ackWindow) add(kind byte, pid uint16, counted bool) uint64 {
 }
 
 // resolve sets the answer with that number and passes all answers that may leave now to emit, in order. emit is called
-// under the window's lock, so that answers of two goroutines cannot change places.
-func (w *ackWindow) resolve(n uint64, reason byte, emit func(ackSlot)) {
+// under the window's lock, so that answers of two goroutines cannot change places. It must not keep what it gets.
+func (w *ackWindow) resolve(n uint64, reason byte, emit func([]ackSlot)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if n < w.base {
@@ -52,8 +52,21 @@ func (w *ackWindow) resolve(n uint64, reason byte, emit func(ackSlot)) {
 	w.emitLocked(emit)
 }
 
+// succeed is resolve for publishes that are all stored: the window is taken, and what is left of it moved, once for all.
+func (w *ackWindow) succeed(list []storedAck, emit func([]ackSlot)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range list {
+		if n := list[i].number; n >= w.base {
+			s := &w.slots[n-w.base]
+			s.done, s.reason = true, reasonSuccess
+		}
+	}
+	w.emitLocked(emit)
+}
+
 // resolveLate is resolve for a publish that waited for the upstream in vain.
-func (w *ackWindow) resolveLate(n uint64, emit func(ackSlot)) {
+func (w *ackWindow) resolveLate(n uint64, emit func([]ackSlot)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if n < w.base {
@@ -65,7 +78,7 @@ func (w *ackWindow) resolveLate(n uint64, emit func(ackSlot)) {
 }
 
 // resolvePID sets all open PUBRECs for an identifier: a publish and its repetitions have one outcome.
-func (w *ackWindow) resolvePID(pid uint16, reason byte, emit func(ackSlot)) {
+func (w *ackWindow) resolvePID(pid uint16, reason byte, emit func([]ackSlot)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i := range w.slots {
@@ -76,13 +89,10 @@ func (w *ackWindow) resolvePID(pid uint16, reason byte, emit func(ackSlot)) {
 	w.emitLocked(emit)
 }
 
-func (w *ackWindow) emitLocked(emit func(ackSlot)) {
+func (w *ackWindow) emitLocked(emit func([]ackSlot)) {
 	n := 0
 	for n < len(w.slots) && w.slots[n].done {
 		s := w.slots[n]
-		if !w.ended {
-			emit(s)
-		}
 		// A PUBACK is the end of a QoS 1 publish, an error in a PUBREC that of a QoS 2 one; else PUBCOMP is.
 		if s.kind == packets.Puback || s.reason >= 0x80 {
 			w.open--
@@ -91,6 +101,9 @@ func (w *ackWindow) emitLocked(emit func(ackSlot)) {
 	}
 	if n == 0 {
 		return
+	}
+	if !w.ended {
+		emit(w.slots[:n])
 	}
 	w.base += uint64(n)
 	if n == len(w.slots) {

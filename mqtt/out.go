@@ -94,12 +94,12 @@ func (o *output) fullLocked(n, limit int) bool {
 	return true
 }
 
-// appendLocked adds a packet that fn appends.
-func (o *output) appendLocked(fn func(b []byte) []byte) {
+// appendLocked adds n packets that fn appends.
+func (o *output) appendLocked(n int, fn func(b []byte) []byte) {
 	o.growLocked()
 	before := len(o.buf)
 	o.buf = fn(o.buf)
-	o.count++
+	o.count += n
 	o.shared.bytes.Add(int64(len(o.buf) - before))
 }
 
@@ -115,13 +115,16 @@ func (o *output) room(n, limit int) bool {
 
 // control lets fn append a packet that is not a delivery: bounded by what the client may have outstanding, and by
 // waitRoom.
-func (o *output) control(fn func(b []byte) []byte) {
+func (o *output) control(fn func(b []byte) []byte) { o.controls(1, fn) }
+
+// controls is control for n packets.
+func (o *output) controls(n int, fn func(b []byte) []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closed || o.closing {
 		return
 	}
-	o.appendLocked(fn)
+	o.appendLocked(n, fn)
 }
 
 // wake starts the flusher when there is something to write and none runs.
@@ -321,7 +324,7 @@ func (o *output) finish(fn func(b []byte) []byte, timeout time.Duration) {
 		return
 	}
 	if fn != nil {
-		o.appendLocked(fn)
+		o.appendLocked(1, fn)
 	}
 	o.closing = true
 	o.timeout = timeout

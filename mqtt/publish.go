@@ -37,7 +37,8 @@ func (c *conn) publish(ctx context.Context, p *wire.Publish) bool {
 	if err := c.check(p); err != nil {
 		return c.refusePublish(p, err)
 	}
-	rec := p.Record(c.sess.id, c.userName, c.srv.now())
+	in, rec := newInbound(c, p)
+	p.Into(rec, c.sess.id, c.userName, c.srv.now())
 	if p.QoS > 0 {
 		if err := c.mayWait(rec); err != nil {
 			return c.refuseLate(p, err)
@@ -50,13 +51,16 @@ func (c *conn) publish(ctx context.Context, p *wire.Publish) bool {
 			return c.refusePublish(p, err)
 		}
 	}
+	if in != nil {
+		in.expires, in.room = rec.ExpiresAt, room
+	}
 	switch p.QoS {
 	case 0:
-		return c.publish0(ctx, rec, room)
+		return c.publish0(ctx, rec, in)
 	case 1:
-		return c.publish1(ctx, rec, p.PacketID, room)
+		return c.publish1(ctx, rec, in)
 	default:
-		return c.publish2(ctx, rec, p.PacketID, room)
+		return c.publish2(ctx, rec, in)
 	}
 }
 
@@ -173,6 +177,22 @@ type inbound struct {
 	room    reservation
 }
 
+// newInbound makes the completion and the record of a publish in one piece. The store of retained messages keeps the record, and must
+// not keep the connection with it; and nobody waits for one of QoS 0.
+func newInbound(c *conn, p *wire.Publish) (*inbound, *spool.Record) {
+	switch {
+	case p.Retain:
+		return &inbound{c: c, pid: p.PacketID, qos: p.QoS, retain: true}, new(spool.Record)
+	case p.QoS == 0:
+		return nil, new(spool.Record)
+	}
+	both := &struct {
+		in  inbound
+		rec spool.Record
+	}{in: inbound{c: c, pid: p.PacketID, qos: p.QoS}}
+	return &both.in, &both.rec
+}
+
 // Durable implements spool.Completion: the acknowledgement leaves now, and with it everything that waited behind it.
 func (in *inbound) Durable(rec *spool.Record, err error) {
 	c := in.c
@@ -194,7 +214,7 @@ func (in *inbound) Durable(rec *spool.Record, err error) {
 	case in.qos == 2:
 		c.sess.stored(in, err)
 	case in.qos == 1 && err == nil:
-		c.acks.resolve(in.number, reasonSuccess, c.acknowledge)
+		c.srv.stored = append(c.srv.stored, storedAck{c, in.number})
 		c.srv.flushAfterGroup(c)
 	case err != nil:
 		c.closeFor(err)
@@ -211,18 +231,20 @@ func (u unacked) Durable(rec *spool.Record, err error) {
 	}
 }
 
-func (c *conn) publish0(ctx context.Context, rec *spool.Record, room reservation) bool {
+func (c *conn) publish0(ctx context.Context, rec *spool.Record, in *inbound) bool {
 	e := spool.Entry{Record: rec, Done: unacked{c.srv}, Reserve: c.srv.clears(rec)}
 	if rec.Retain {
 		e.Changes = []spool.Change{retainedChange(rec)}
-		e.Done = &inbound{c: c, retain: true, expires: rec.ExpiresAt, room: room}
+		e.Done = in
 	}
 	c.unacked = true
 	err := c.srv.spool.Append(ctx, e)
 	if err == nil {
 		return true
 	}
-	c.srv.retained.release(room)
+	if in != nil {
+		c.srv.retained.release(in.room)
+	}
 	c.srv.metrics.drop(dropNotStored) // nobody sends it again, whatever the reason
 	if errors.Is(err, spool.ErrClosed) || errors.Is(err, spool.ErrFailed) || ctx.Err() != nil {
 		c.closeFor(err)
@@ -231,8 +253,8 @@ func (c *conn) publish0(ctx context.Context, rec *spool.Record, room reservation
 	return true
 }
 
-func (c *conn) publish1(ctx context.Context, rec *spool.Record, pid uint16, room reservation) bool {
-	in := &inbound{c: c, pid: pid, qos: 1, retain: rec.Retain, expires: rec.ExpiresAt, room: room, number: c.acks.add(packets.Puback, pid, true)}
+func (c *conn) publish1(ctx context.Context, rec *spool.Record, in *inbound) bool {
+	in.number = c.acks.add(packets.Puback, in.pid, true)
 	e := spool.Entry{Record: rec, Done: in, Reserve: c.srv.clears(rec)}
 	if rec.Retain {
 		e.Changes = []spool.Change{retainedChange(rec)}
@@ -241,7 +263,7 @@ func (c *conn) publish1(ctx context.Context, rec *spool.Record, pid uint16, room
 	if err == nil {
 		return true
 	}
-	c.srv.retained.release(room)
+	c.srv.retained.release(in.room)
 	if c.peer.Version == wire.Version5 && final(err) {
 		c.acks.resolve(in.number, reasonOf(err), c.acknowledge)
 		c.out.wake()

@@ -59,16 +59,16 @@ func (c *conn) repeated(pid uint16, topic string) bool {
 }
 
 // publish2 stores a QoS 2 publish that is no repetition; false ends the connection.
-func (c *conn) publish2(ctx context.Context, rec *spool.Record, pid uint16, room reservation) bool {
-	s := c.sess
+func (c *conn) publish2(ctx context.Context, rec *spool.Record, in *inbound) bool {
+	s, pid := c.sess, in.pid
 	s.mu.Lock()
 	if s.conn != c {
 		s.mu.Unlock()
-		c.srv.retained.release(room)
+		c.srv.retained.release(in.room)
 		return false
 	}
 	s.nextGen++
-	in := &inbound{c: c, pid: pid, qos: 2, retain: rec.Retain, expires: rec.ExpiresAt, room: room, gen: s.nextGen}
+	in.gen = s.nextGen
 	if s.inbound == nil {
 		s.inbound = make(map[uint16]inboundID)
 	}
@@ -88,7 +88,7 @@ func (c *conn) publish2(ctx context.Context, rec *spool.Record, pid uint16, room
 	if err == nil {
 		return true
 	}
-	c.srv.retained.release(room)
+	c.srv.retained.release(in.room)
 	s.forget(in, err)
 	if c.peer.Version == wire.Version5 && final(err) {
 		c.acks.resolve(in.number, reasonOf(err), c.acknowledge)
@@ -123,6 +123,7 @@ func (s *session) stored(in *inbound, err error) {
 		in.c.closeFor(err)
 		return
 	}
+	s.srv.acknowledgeStored()
 	if c := s.keep(in); c != nil {
 		s.srv.flushAfterGroup(c)
 	}
@@ -218,6 +219,7 @@ type release struct {
 
 // Durable implements spool.Completion.
 func (r *release) Durable(_ *spool.Record, err error) {
+	r.s.srv.acknowledgeStored()
 	defer r.c.acks.finish(-1) // after PUBCOMP
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()

@@ -201,22 +201,29 @@ func (c *conn) disconnect(reason byte, text string) {
 	c.out.finish(func(b []byte) []byte { return c.peer.AppendDisconnect(b, d) }, lastWrite)
 }
 
-// acknowledge appends a PUBACK or PUBREC.
-func (c *conn) acknowledge(s ackSlot) {
-	s.reason = fit(s.kind, s.reason)
-	if s.reason >= 0x80 {
-		c.srv.metrics.refused(s.reason)
+// acknowledge appends PUBACKs and PUBRECs.
+func (c *conn) acknowledge(list []ackSlot) {
+	c.out.controls(len(list), func(b []byte) []byte {
+		for _, s := range list {
+			b = c.appendAck(b, s)
+		}
+		return b
+	})
+}
+
+func (c *conn) appendAck(b []byte, s ackSlot) []byte {
+	reason := fit(s.kind, s.reason)
+	if reason >= 0x80 {
+		c.srv.metrics.refused(reason)
 	}
 	text := ""
 	if s.late {
 		text = lateText
 	}
-	c.out.control(func(b []byte) []byte {
-		if s.kind == packets.Puback {
-			return c.peer.AppendPuback(b, s.pid, s.reason, text)
-		}
-		return c.peer.AppendPubrec(b, s.pid, s.reason, text)
-	})
+	if s.kind == packets.Puback {
+		return c.peer.AppendPuback(b, s.pid, reason, text)
+	}
+	return c.peer.AppendPubrec(b, s.pid, reason, text)
 }
 
 func (c *conn) pubrel(pid uint16, reason byte) {

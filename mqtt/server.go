@@ -82,6 +82,7 @@ type Server struct {
 	// inGroup is what the acknowledgements of the present commit group have to be flushed to. It belongs to the log's
 	// commit goroutine.
 	inGroup []*conn
+	stored  []storedAck // in the order of the log; likewise
 
 	sessionBytes atomic.Int64 // of all sessions, see sessionsize.go
 
@@ -130,7 +131,6 @@ func New(cfg Config, opts Options) (*Server, error) {
 		banFile:     opts.BanFile,
 		outputLimit: int(cfg.OutputBuffer),
 		lanes:       newLanes(opts.Log),
-		writer:      newStateWriter(opts.Log),
 		catchUp:     newCatchUp(),
 		batches:     newBatchCache(int64(cfg.CatchUpCache)),
 		dirty:       newDirtySet(),
@@ -139,6 +139,7 @@ func New(cfg Config, opts Options) (*Server, error) {
 		conns:       make(map[*conn]struct{}),
 		stopped:     make(chan struct{}),
 	}
+	srv.writer = newStateWriter(opts.Log, srv.acknowledgeStored)
 	srv.slots = newSlots(cfg.HandshakeShare, &srv.traffic)
 	srv.pace = newPace(limitRate, cfg.Rate, cfg.RateBurst.Std())
 	srv.rate = newMeter(float64(cfg.ConnectionRate), rateBurst)
@@ -305,6 +306,32 @@ func (srv *Server) gone(c *conn) {
 	srv.metrics.connections.WithLabelValues(c.lst.cfg.Name).Dec()
 }
 
+// storedAck is a publish of QoS 1 that the present group has made durable.
+type storedAck struct {
+	c      *conn
+	number uint64 // of its acknowledgement
+}
+
+const keptStored = 64 << 10 // of a larger group the memory is given back
+
+// acknowledgeStored acknowledges the publishes in stored. It is called at the end of the group, and before another kind of answer, so that all
+// answers leave in the order of the log. Only the log's commit goroutine calls it.
+func (srv *Server) acknowledgeStored() {
+	for list := srv.stored; len(list) > 0; {
+		c, n := list[0].c, 1
+		for n < len(list) && list[n].c == c {
+			n++
+		}
+		c.acks.succeed(list[:n], c.acknowledge)
+		list = list[n:]
+	}
+	if cap(srv.stored) > keptStored {
+		srv.stored = nil
+	}
+	clear(srv.stored)
+	srv.stored = srv.stored[:0]
+}
+
 // flushAfterGroup makes sure that c's output is flushed once the completions of the present group have run. Only the
 // log's commit goroutine calls it.
 func (srv *Server) flushAfterGroup(c *conn) {
@@ -318,6 +345,7 @@ func (srv *Server) flushGroup() {
 	if len(srv.inGroup) == 0 {
 		return
 	}
+	srv.acknowledgeStored()
 	for _, c := range srv.inGroup {
 		c.inGroup = false
 	}

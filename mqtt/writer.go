@@ -11,7 +11,8 @@ import (
 // hands them over without waiting; one goroutine appends them in that order. Its length is bounded by what makes entries:
 // a window of deliveries per connection, and one packet at a time of each client.
 type stateWriter struct {
-	log Log
+	log    Log
+	before func() // is called on the log's commit goroutine before completions
 
 	mu      sync.Mutex
 	queue   []stateEntry
@@ -29,8 +30,8 @@ type stateEntry struct {
 	done      func(rec *spool.Record, err error)
 }
 
-func newStateWriter(log Log) *stateWriter {
-	return &stateWriter{log: log, wake: make(chan struct{}, 1)}
+func newStateWriter(log Log, before func()) *stateWriter {
+	return &stateWriter{log: log, before: before, wake: make(chan struct{}, 1)}
 }
 
 // put queues e. Entries become durable in the order of put.
@@ -155,6 +156,7 @@ type joined struct {
 
 // Durable implements spool.Completion.
 func (j *joined) Durable(rec *spool.Record, err error) {
+	j.w.before()
 	for _, e := range j.entries {
 		if e.done != nil {
 			e.done(rec, err)

@@ -172,7 +172,14 @@ func (p *Publish) PayloadFormatValid() bool {
 
 // Record turns p into a record for the spool. The record shares p's memory. A topic alias must be resolved before.
 func (p *Publish) Record(clientID, userName string, received time.Time) *spool.Record {
-	r := &spool.Record{
+	r := new(spool.Record)
+	p.Into(r, clientID, userName, received)
+	return r
+}
+
+// Into is Record into memory of the caller.
+func (p *Publish) Into(r *spool.Record, clientID, userName string, received time.Time) {
+	*r = spool.Record{
 		Topic:      p.Topic,
 		ClientID:   clientID,
 		UserName:   userName,
@@ -185,7 +192,6 @@ func (p *Publish) Record(clientID, userName string, received time.Time) *spool.R
 	if p.HasExpiry {
 		r.ExpiresAt = r.ReceivedAt + int64(p.Expiry)*int64(time.Second)
 	}
-	return r
 }
 
 // FromRecord makes p the PUBLISH that delivers r at now: topic, payload, properties, and what is left of the expiry, in
