@@ -133,7 +133,7 @@ func TestFaultsWithoutEndAreCut(t *testing.T) {
 }
 
 func TestMoreValuesThanAConfigurationHas(t *testing.T) {
-	yaml := "bridge:\n  routes:\n" + strings.Repeat("    - {name: r, topic: t, upstream: u}\n", maxNodes/4)
+	yaml := "spool:\n  streams:\n    - name: a\n      filters:\n" + strings.Repeat("        - a\n", maxNodes)
 	want := "the file has more than 100000 values here, those that aliases stand for counted"
 	if got := fault(t, yaml); !strings.Contains(got, want) || strings.Contains(got, "\n") {
 		t.Errorf("got  %.200s\nwant %s", got, want)
