@@ -65,7 +65,7 @@ func (n *jsonNode) cel() ref.Val {
 func celNumber(text string) ref.Val {
 	const exact = 1 << 53
 	if len(text) > 15 { // fewer digits are exact
-		if i, err := strconv.ParseInt(text, 10, 64); err == nil && (i > exact || i < -exact) {
+		if i, err := strconv.ParseInt(text, 10, 64); err == nil && (i >= exact || i <= -exact) { // 2^53 itself is what 2^53+1 becomes as a double
 			return types.Int(i)
 		}
 		if u, err := strconv.ParseUint(text, 10, 64); err == nil && u > math.MaxInt64 {
@@ -106,8 +106,13 @@ func (o *celObject) Contains(key ref.Val) ref.Val {
 	return types.Bool(ok)
 }
 
-// Size implements traits.Sizer.
-func (o *celObject) Size() ref.Val { return types.Int(o.count) }
+// Size implements traits.Sizer. A name that comes twice counts once.
+func (o *celObject) Size() ref.Val {
+	if o.count < 2 {
+		return types.Int(o.count)
+	}
+	return o.own().Size()
+}
 
 func (o *celObject) own() traits.Mapper {
 	n := o.node()
