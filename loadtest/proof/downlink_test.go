@@ -292,10 +292,10 @@ func TestKafkaDownlinkKillLoop(t *testing.T) {
 			if _, err := admin.UpdatePartitions(ctx, 8, "commands"); err != nil {
 				t.Fatal(err)
 			}
-			cl.ForceMetadataRefresh()
-			await("new partitions", func() bool {
-				d, err := admin.ListTopics(ctx, "commands")
-				return err == nil && len(d["commands"].Partitions) == 8
+			await("new partitions, known to the producer", func() bool {
+				cl.ForceMetadataRefresh()
+				leader, _, err := cl.PartitionLeader("commands", 7)
+				return err == nil && leader >= 0
 			})
 			p.mu.Lock()
 			p.keys = 8
