@@ -48,9 +48,12 @@ func TestKafkaHasWhatIsAcknowledgedWithoutTheSpool(t *testing.T) {
 	for _, delivery := range []string{"at_least_once", "exactly_once"} {
 		t.Run(delivery, func(t *testing.T) {
 			rounds := 2
-			if long() {
+			switch {
+			case long() && delivery == "exactly_once":
+				rounds = 8
+			case long():
 				rounds = 20
-			} else if delivery == "exactly_once" {
+			case delivery == "exactly_once":
 				t.Skip("in the long form (FOREBAY_CRASH=long)")
 			}
 			withoutTheSpool(t, delivery, rounds)
