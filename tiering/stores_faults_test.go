@@ -92,8 +92,10 @@ func (r *rig) goCold() {
 
 // A connection that is slow, cut or dead costs tries, and no record; what is stored is not sent again, and no local copy goes before
 // the stored one has been read back.
-func TestStoresS3BadConnectionsLoseNothing(t *testing.T)  { badConnections(t, storetest.StartS3(t)) }
+func TestStoresS3BadConnectionsLoseNothing(t *testing.T) { badConnections(t, storetest.StartS3(t)) }
+
 func TestStoresGCSBadConnectionsLoseNothing(t *testing.T) { badConnections(t, storetest.StartGCS(t)) }
+
 func TestStoresAzureBadConnectionsLoseNothing(t *testing.T) {
 	badConnections(t, storetest.StartAzure(t))
 }
@@ -478,8 +480,10 @@ func TestStoresS3ObjectsChangedBehindOurBack(t *testing.T) {
 }
 
 // Two gateways that are given one prefix: the second stores nothing, and says whose it is.
-func TestStoresS3PrefixOfAnotherGateway(t *testing.T)    { twoOnOnePrefix(t, storetest.StartS3(t)) }
-func TestStoresGCSPrefixOfAnotherGateway(t *testing.T)   { twoOnOnePrefix(t, storetest.StartGCS(t)) }
+func TestStoresS3PrefixOfAnotherGateway(t *testing.T) { twoOnOnePrefix(t, storetest.StartS3(t)) }
+
+func TestStoresGCSPrefixOfAnotherGateway(t *testing.T) { twoOnOnePrefix(t, storetest.StartGCS(t)) }
+
 func TestStoresAzurePrefixOfAnotherGateway(t *testing.T) { twoOnOnePrefix(t, storetest.StartAzure(t)) }
 
 func twoOnOnePrefix(t *testing.T, server storetest.Server) {
