@@ -28,6 +28,9 @@ func TestBanTableFindsWhatMatches(t *testing.T) {
 		{Client: "e", User: "eve"},
 		{Client: "f*", User: "kim"},
 		{Address: prefix("192.0.2.9/32"), User: "x"},
+		{Address: prefix("192.0.2.9/30")},
+		{Address: prefix("::/0"), User: "kim"},
+		{Address: prefix("0.0.0.0/0"), User: "eve"},
 	}
 	clients := []string{"", "c1", "c", "c*", "d", "e", "f1"}
 	users := []string{"", "ann", "bob", "eve", "kim", "x"}

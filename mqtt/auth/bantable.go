@@ -12,19 +12,24 @@ import (
 type banTable struct {
 	list []Ban
 
-	byAddress map[netip.Addr][]int // of bans with a whole address
-	byClient  map[string][]int     // of other bans with a client ID that is no glob
-	byUser    map[string][]int     // of other bans with a user that is no glob
+	byAddress map[netip.Prefix][]int // of bans with an address
+	lengths   []int                  // of its prefixes, IPv4 as negative numbers: a look-up tries each
+	byClient  map[string][]int       // of other bans with a client ID that is no glob
+	byUser    map[string][]int       // of other bans with a user that is no glob
 	rest      []int
 }
 
 func newBanTable(list []Ban) *banTable {
-	t := &banTable{list: list, byAddress: map[netip.Addr][]int{}, byClient: map[string][]int{}, byUser: map[string][]int{}}
+	t := &banTable{list: list, byAddress: map[netip.Prefix][]int{}, byClient: map[string][]int{}, byUser: map[string][]int{}}
 	glob := func(s string) bool { return s == "" || strings.ContainsAny(s, `*?\\`) }
 	for i, b := range list {
 		switch {
-		case b.Address.IsValid() && b.Address.IsSingleIP():
-			t.byAddress[b.Address.Addr()] = append(t.byAddress[b.Address.Addr()], i)
+		case b.Address.IsValid():
+			key := b.Address.Masked()
+			t.byAddress[key] = append(t.byAddress[key], i)
+			if n := lengthOf(key.Addr(), key.Bits()); !slices.Contains(t.lengths, n) {
+				t.lengths = append(t.lengths, n)
+			}
 		case !glob(b.Client):
 			t.byClient[b.Client] = append(t.byClient[b.Client], i)
 		case !glob(b.User):
@@ -45,8 +50,27 @@ func (t *banTable) any(now time.Time, client, user string, remote netip.Addr, ok
 		b := t.list[i]
 		return !b.over(now) && b.matches(client, user, remote) && ok(b)
 	}
-	return slices.ContainsFunc(t.byAddress[remote.Unmap().WithZone("")], hit) || slices.ContainsFunc(t.byClient[client], hit) ||
-		slices.ContainsFunc(t.byUser[user], hit) || slices.ContainsFunc(t.rest, hit)
+	return slices.ContainsFunc(t.lengths, func(n int) bool { return slices.ContainsFunc(t.byAddress[prefixOf(remote, n)], hit) }) ||
+		slices.ContainsFunc(t.byClient[client], hit) || slices.ContainsFunc(t.byUser[user], hit) || slices.ContainsFunc(t.rest, hit)
+}
+
+// lengthOf is how lengths are kept apart by family.
+func lengthOf(a netip.Addr, bits int) int {
+	if a.Is4() {
+		return -1 - bits
+	}
+	return bits
+}
+
+// prefixOf is the prefix of an address with such a length; one that is not valid when it is of the other family.
+func prefixOf(a netip.Addr, length int) netip.Prefix {
+	a = a.Unmap().WithZone("")
+	bits := length
+	if a.Is4() {
+		bits = -1 - length
+	}
+	p, _ := a.Prefix(bits) // an error when it is negative, or longer than the address
+	return p
 }
 
 // parseBanTable is ParseBans for a source.

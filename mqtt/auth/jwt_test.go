@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -162,6 +163,24 @@ func TestJWTRefuses(t *testing.T) {
 	f("another user than in CONNECT", false, map[string]any{"sub": "eve"})
 	f("another client ID", false, map[string]any{"device": "d"})
 
+	for _, odd := range []any{"1893456000", "tomorrow", true, []any{}, map[string]any{}, -1, 0, 1e300, -1e300} {
+		f(fmt.Sprintf("exp %v (%T)", odd, odd), false, map[string]any{"exp": odd})
+	}
+	for _, odd := range []any{"0", true, []any{1}, 1e300} {
+		f(fmt.Sprintf("nbf %v (%T)", odd, odd), false, map[string]any{"nbf": odd})
+	}
+	for _, odd := range []any{7, []any{"ann"}, []any{"ann", "bob"}, map[string]any{"sub": "ann"}, "ann\x00", strings.Repeat("a", 20_000)} {
+		f(fmt.Sprintf("sub %.20v (%T)", odd, odd), false, map[string]any{"sub": odd})
+	}
+	for _, odd := range []any{7, map[string]any{"forebay": true}, []any{7}, []any{[]any{"forebay"}}} {
+		f(fmt.Sprintf("aud %v (%T)", odd, odd), false, map[string]any{"aud": odd})
+	}
+	deep := any("c")
+	for range 1000 {
+		deep = []any{deep}
+	}
+	f("client ID far down", false, map[string]any{"device": deep})
+
 	claims := clk.claims(map[string]any{"device": "c"})
 	good := sign(t, jose.RS256, "r", k.rsa, claims)
 	parts := strings.Split(good, ".")
@@ -171,6 +190,12 @@ func TestJWTRefuses(t *testing.T) {
 	try("alg none", header(`{"alg":"none"}`)+"."+parts[1]+".", false)
 	try("alg None", header(`{"alg":"None"}`)+"."+parts[1]+"."+parts[2], false)
 	try("without a signature", parts[0]+"."+parts[1]+".", false)
+	try("kid of another key", sign(t, jose.RS256, "e", k.rsa, claims), false)
+	try("kid that is a path", sign(t, jose.RS256, "../../etc/passwd", k.rsa, claims), false)
+	try("kid of 8 KiB", sign(t, jose.RS256, strings.Repeat("r", 8<<10), k.rsa, claims), false)
+	try("critical header", header(`{"alg":"RS256","kid":"r","crit":["b64"],"b64":false}`)+"."+parts[1]+"."+parts[2], false)
+	try("header that is no object", header(`["RS256"]`)+"."+parts[1]+"."+parts[2], false)
+	try("two algorithms", header(`{"alg":"none","alg":"RS256","kid":"r"}`)+"."+parts[1]+"."+parts[2], false)
 	try("four parts", good+".x", false)
 	try("no token", "secret", false)
 	try("JSON serialisation", `{"payload":"`+parts[1]+`","protected":"`+parts[0]+`","signature":"`+parts[2]+`"}`, false)
