@@ -89,6 +89,9 @@ func (t *spoolTarget) askForBackup(ctx context.Context, cfg config.Config, url, 
 
 // backupStopped opens the spool as a gateway would, so that the journal is in it too.
 func backupStopped(ctx context.Context, cfg config.Config, url string, so store.Options) (*backup.Info, error) {
+	if err := store.CheckParent(url); err != nil {
+		return nil, err
+	}
 	v, err := spool.OpenView(cfg.Spool, spool.Options{}) // nothing is made where there is no spool
 	if err != nil {
 		return nil, err

@@ -29,6 +29,11 @@ func TestTierBackupAndRestoreOfARunningGateway(t *testing.T) {
 		}
 	}
 	f(exitUsage, "want file:///path", "spool", "backup", "nowhere")
+	mount := filepath.Join(dir, "mnt", "usb")
+	f(exitFailed, "is its disk mounted?", "spool", "backup", "file://"+filepath.Join(mount, "backups"), admin)
+	if exists(dir, "mnt") {
+		t.Error("a backup made the place of a disk that is not mounted")
+	}
 	f(exitOK, "backup 20", "spool", "backup", backups, admin)
 	publish(t, addrs["tcp"], 20)
 	f(exitOK, "backup 20", "spool", "backup", backups, admin)
@@ -59,6 +64,7 @@ func TestTierBackupAndRestoreOfARunningGateway(t *testing.T) {
 	}
 	f(exitOK, "verified", "spool", "restore", backups, "--dir", filepath.Join(dir, "again"))
 	f(exitOK, "payload 49", "spool", "dump", "default", "--dir", filepath.Join(dir, "again"))
+	f(exitFailed, "is its disk mounted?", "spool", "backup", filepath.Join(mount, "backups"), "--dir", filepath.Join(dir, "again"))
 	f(exitOK, "removed", "spool", "backup", backups, "--dir", filepath.Join(dir, "again"), "--keep", "1", "--output", "text")
 }
 

@@ -38,6 +38,7 @@ func (c Config) Warnings() []string {
 			warn("bridge.upstreams[%d].sasl.mechanism: %s sends a secret that everybody on the way can read: set tls.enabled", i, u.SASL.Mechanism)
 		}
 	}
+	out = append(out, c.sameToKafka()...)
 	type taken struct{ key, filter string }
 	var before []taken
 	for i, st := range c.Spool.Streams {
@@ -53,6 +54,31 @@ func (c Config) Warnings() []string {
 			own = append(own, taken{key, f})
 		}
 		before = append(before, own...)
+	}
+	return out
+}
+
+// sameToKafka finds fixed topics of routes that differ in . and _ only: Kafka's metrics take the two for one, and it refuses to make the
+// second one.
+func (c Config) sameToKafka() (out []string) {
+	type named struct{ key, topic string }
+	seen := map[string]named{}
+	for i, r := range c.Bridge.Routes {
+		topics := []named{{fmt.Sprintf("bridge.routes[%d].topic", i), r.Topic}}
+		for j, ch := range r.Choose {
+			topics = append(topics, named{fmt.Sprintf("bridge.routes[%d].choose[%d].topic", i, j), ch.Topic})
+		}
+		for _, t := range topics {
+			if strings.Contains(t.topic, "${") {
+				continue // no two of one template collide
+			}
+			at := r.Upstream + " " + strings.ReplaceAll(t.topic, ".", "_")
+			if b, ok := seen[at]; ok && b.topic != t.topic {
+				out = append(out, fmt.Sprintf("%s: Kafka takes %s and %s (%s) for the same in its metrics, and refuses to make the second one", t.key, t.topic, b.topic, b.key))
+			} else if !ok {
+				seen[at] = t
+			}
+		}
 	}
 	return out
 }

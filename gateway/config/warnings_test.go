@@ -35,6 +35,11 @@ func TestWarningsNameWhatIsSeldomMeant(t *testing.T) {
 	f(routes+"mqtt: {listeners: [{name: a, type: tcp, address: '0.0.0.0:1883'}, {name: b, type: tcp, address: 'localhost:1'}, {name: c, type: tcp, address: ':2'}]}",
 		"mqtt.listeners[0].address: other machines reach 0.0.0.0:1883", "mqtt.listeners[2].address")
 	f(routes+"spool: {streams: [{name: a, filters: ['x/#']}, {name: b, filters: ['x/+/y', 'z']}]}", `spool.streams[1].filters[0]: "x/+/y" gets nothing: spool.streams[0].filters[0] ("x/#")`)
+	const fixed = "bridge: {upstreams: [{name: a, brokers: ['a:1']}, {name: b, brokers: ['b:1']}], routes: [{name: x, upstream: a, topic: t.one}, {name: y, upstream: %s, topic: '%s'}]}\n"
+	f(fmt.Sprintf(fixed, "a", "t_one"), "bridge.routes[1].topic: Kafka takes t_one and t.one (bridge.routes[0].topic) for the same")
+	f(fmt.Sprintf(fixed, "a", "t.one"))
+	f(fmt.Sprintf(fixed, "b", "t_one"))
+	f(fmt.Sprintf(fixed, "a", "t_${topic[0]}"))
 }
 
 func TestCovers(t *testing.T) {

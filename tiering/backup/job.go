@@ -66,6 +66,9 @@ func (j *Job) Start(s *spool.Spool, url string, so store.Options, o Options) err
 }
 
 func run(ctx context.Context, s *spool.Spool, url string, so store.Options, o Options) (*Info, error) {
+	if err := store.CheckParent(url); err != nil {
+		return nil, err
+	}
 	st, err := store.Open(ctx, url, so)
 	if err != nil {
 		return nil, err

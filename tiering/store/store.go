@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -91,6 +92,20 @@ func Open(ctx context.Context, rawURL string, o Options) (Store, error) {
 func CheckURL(rawURL string) error {
 	_, err := parseURL(rawURL)
 	return err
+}
+
+// CheckParent reports a directory whose parent is not there: most likely a disk that is not mounted, whose place would be filled instead. For
+// what is written once, by hand; a store of tiering is asked for again and again, and knows its directory.
+func CheckParent(rawURL string) error {
+	u, err := parseURL(rawURL)
+	if err != nil || u.Scheme != "file" {
+		return err
+	}
+	parent := filepath.Dir(filepath.Clean(u.Path))
+	if _, err := os.Stat(parent); err != nil {
+		return fmt.Errorf("%w: is its disk mounted? make %s where that is meant", err, parent)
+	}
+	return nil
 }
 
 // readAll reads a whole small object.
