@@ -103,10 +103,21 @@ type ArchiveReader struct {
 	end   Offset
 	clock Clock
 	match *Match
-	refs  []Offset // of batches with something that is wanted; nil when all are read
-	index bool     // refs is to be used
-	begun bool     // next is where a batch begins
+	refs  []Offset   // of batches with something that is wanted; nil when all are read
+	index bool       // refs is to be used
+	begun bool       // next is where a batch begins
+	ready []archived // read and not asked for yet; without an index only
 }
+
+// archived is a stored batch and its records.
+type archived struct {
+	stored segment.Batch
+	recs   []Record
+}
+
+// archiveBytes is how much is read at once where all is read: enough to decode on more than one processor. Of every reader so much is in
+// memory.
+const archiveBytes = 2 << 20
 
 // NewReader starts at from, or at the first offset that the archive has of the partition. m selects records; nil is all.
 func (a *Archive) NewReader(partition int, from Offset, m *Match, clock Clock) *ArchiveReader {
@@ -158,25 +169,41 @@ func (r *ArchiveReader) Next() (Batch, bool, error) {
 			return r.speak(Batch{First: at, Next: min(r.refs[i], r.end)})
 		}
 	}
-	var b Batch
-	read := false
-	_, err := r.a.seg.Read(uint16(r.p), uint64(at), 1, func(sb segment.Batch) error {
-		recs, _, err := decodeRecords(make([]Record, 0, sb.Count), sb.Body, sb.Partition, Offset(sb.Base))
-		if err != nil {
-			return &segment.CorruptionError{Path: r.a.path, Partition: r.p, Base: sb.Base, Reason: err.Error()}
-		}
-		b, read = r.batch(at, sb, recs), true
-		return nil
-	})
+	err := r.read(at)
 	switch {
+	case len(r.ready) > 0: // what came before an error is good; the error comes again
+		b := r.batch(at, r.ready[0].stored, r.ready[0].recs)
+		if b.Next > Offset(r.ready[0].stored.Base) { // else it speaks for what is missing before
+			r.ready = r.ready[1:]
+		}
+		return r.speak(b)
 	case err != nil && damaged(err):
 		return r.speak(r.damagedBatch(at, err))
 	case err != nil:
 		return Batch{}, false, fmt.Errorf("spool: read archive %s: %w", r.a.path, err)
-	case !read:
-		b = Batch{First: r.end, Next: r.end, Gap: &Gap{From: at, To: r.end, Reason: GapDamaged}}
 	}
-	return r.speak(b)
+	return r.speak(Batch{First: r.end, Next: r.end, Gap: &Gap{From: at, To: r.end, Reason: GapDamaged}})
+}
+
+// read has the batch that is next, and some behind it, in ready.
+func (r *ArchiveReader) read(at Offset) error {
+	limit := archiveBytes
+	switch {
+	case r.index:
+		limit = 1 // the index says which one is next
+	case len(r.ready) > 0:
+		return nil
+	}
+	r.ready = nil
+	_, err := r.a.seg.Read(uint16(r.p), uint64(at), limit, func(sb segment.Batch) error {
+		recs, _, err := decodeRecords(make([]Record, 0, sb.Count), sb.Body, sb.Partition, Offset(sb.Base))
+		if err != nil {
+			return &segment.CorruptionError{Path: r.a.path, Partition: r.p, Base: sb.Base, Reason: err.Error()}
+		}
+		r.ready = append(r.ready, archived{sb, recs})
+		return nil
+	})
+	return err
 }
 
 // speak completes a batch and goes on behind it.
@@ -196,6 +223,10 @@ func (r *ArchiveReader) batch(at Offset, sb segment.Batch, recs []Record) Batch 
 	b := Batch{First: at, Next: Offset(sb.Next)}
 	own, ahead := r.clock()
 	now := own.UnixNano()
+	if r.match == nil && (len(recs) == 0 || recs[0].Offset >= at) && (sb.MinExpiry == 0 || sb.MinExpiry > now) {
+		b.Records = wallTimes(recs, int64(ahead)) // all of them
+		return b
+	}
 	for i := range recs {
 		switch rec := &recs[i]; {
 		case rec.Offset < at || r.match != nil && !r.match.record(rec):

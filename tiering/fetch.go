@@ -23,7 +23,7 @@ const (
 
 // Fetch writes the file of a segment to w and checks its SHA-256. Where the connection is lost it goes on from there. got is what came.
 func Fetch(ctx context.Context, s store.Store, seg *manifest.Segment, w io.Writer, l *limiter) (got int64, err error) {
-	h := newHasher(w)
+	h := newHasher(w, sha256.New())
 	defer h.close()
 	tries := 0
 	for at := int64(0); at < seg.Bytes; {
@@ -128,8 +128,8 @@ type hasher struct {
 
 const hasherBuffers = 3
 
-func newHasher(w io.Writer) *hasher {
-	h := &hasher{w: w, in: make(chan []byte, hasherBuffers), free: make(chan []byte, hasherBuffers), done: make(chan struct{}), h: sha256.New()}
+func newHasher(w io.Writer, into hash.Hash) *hasher {
+	h := &hasher{w: w, in: make(chan []byte, hasherBuffers), free: make(chan []byte, hasherBuffers), done: make(chan struct{}), h: into}
 	for range hasherBuffers {
 		h.free <- nil
 	}

@@ -21,7 +21,7 @@ func TestReadersFollowWriterAndSeal(t *testing.T) {
 			rng := rand.New(rand.NewPCG(uint64(r), 1))
 			p, at := uint16(r%2), uint64(0)
 			for at < batches*50 {
-				next, err := s.Read(p, at, 1+rng.IntN(200_000), func(b Batch) error {
+				next, err := s.Read(p, at, 1+rng.IntN(200_000)<<rng.IntN(5), func(b Batch) error {
 					if b.Base != at {
 						return fmt.Errorf("partition %d: batch %d, want %d", p, b.Base, at)
 					}

@@ -30,6 +30,9 @@ func (s *Segment) Read(partition uint16, from uint64, maxBytes int, fn func(Batc
 	sequential := s.ahead.continues(partition, from)
 	next = from
 	defer func() { s.ahead.reached(partition, next) }()
+	if maxBytes >= scanBytes && runtime.GOMAXPROCS(0) > 1 {
+		return s.scan(partition, from, maxBytes, sequential, fn)
+	}
 	buf := chunkPool.Get().(*[]byte)
 	defer func() { chunkPool.Put(buf) }()
 	for first := true; first || maxBytes > 0; first = false {
@@ -65,8 +68,6 @@ func (s *Segment) Read(partition uint16, from uint64, maxBytes int, fn func(Batc
 	}
 	return next, nil
 }
-
-var chunkPool = sync.Pool{New: func() any { b := make([]byte, 0, maxChunk+64<<10); return &b }}
 
 // item is a stored batch in a chunk's buffer.
 type item struct {

@@ -148,7 +148,7 @@ func (d *Dir) Put(ctx context.Context, key string, r io.Reader, size int64, o Pu
 	}
 	err = fill(ctx, tmp, r, size)
 	if err = errors.Join(err, tmp.Close()); err == nil {
-		err = name(tmp.Name(), path, o.IfAbsent)
+		err = name(tmp.Name(), path, o)
 	}
 	if err != nil {
 		_ = os.Remove(tmp.Name())
@@ -193,9 +193,9 @@ func fill(ctx context.Context, f *os.File, r io.Reader, size int64) error {
 }
 
 // name gives a finished file its name, and syncs that. A link, unlike a rename, does not replace what another writer was faster with.
-func name(tmp, path string, ifAbsent bool) error {
-	if !ifAbsent {
-		if err := os.Rename(tmp, path); err != nil {
+func name(tmp, path string, o PutOptions) error {
+	if !o.IfAbsent {
+		if err := os.Rename(tmp, path); err != nil || o.NameLater {
 			return err
 		}
 		return syncDir(filepath.Dir(path))

@@ -39,6 +39,10 @@ type Store interface {
 // PutOptions say how an object is stored.
 type PutOptions struct {
 	IfAbsent bool
+
+	// NameLater leaves the object's name to be made durable by the next Put of an object beside it, which a directory needs a sync for:
+	// for the parts of something that counts only once that other object is there.
+	NameLater bool
 }
 
 // Object is one object of a list.
