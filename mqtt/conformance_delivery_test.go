@@ -244,6 +244,7 @@ func TestSessionLastsAsLongAsItsConnection(t *testing.T) {
 	s.pass(time.Hour)
 	c = s.resume(t, o) // by take-over
 	c.Disconnect()
+	eventually(t, "connection does not end", func() bool { return s.stats().Connections == 1 })
 	s.pass(11 * time.Second)
 	if s.dial(t).Connect(o).SessionPresent {
 		t.Error("a session has outlived its expiry")

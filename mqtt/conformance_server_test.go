@@ -25,7 +25,7 @@ type server struct {
 	stepped atomic.Int64 // how far its wall clock was set
 	stop    func(t testing.TB)
 
-	retained func() int // how many retained messages it has
+	stats func() mqtt.Stats
 }
 
 // start starts a server that is stopped when the test ends. change may change its configuration first.
@@ -76,7 +76,7 @@ func (s *server) run(t testing.TB) {
 		t.Fatal(err)
 	}
 	s.tcp, s.ws = srv.Addr("tcp"), srv.Addr("ws")
-	s.retained = func() int { return srv.Stats().Retained }
+	s.stats = srv.Stats
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- srv.Run(ctx) }()

@@ -117,7 +117,7 @@ func TestRetainedWill(t *testing.T) {
 		s.connect(t, mqtttest.Connect{ID: "w", Will: &mqtttest.Publish{Topic: "w", Payload: payload, Retain: retain}}).Close()
 		sub.Receive(mqtttest.Publish{Topic: "w", Payload: payload})
 		if retain { // a subscriber of the log may have the will before the store of retained messages has
-			eventually(t, "store of retained messages", func() bool { return (s.retained() == 0) == (payload == "") })
+			eventually(t, "store of retained messages", func() bool { return (s.stats().Retained == 0) == (payload == "") })
 		}
 	}
 	held := func(want string) {
