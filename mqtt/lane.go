@@ -85,6 +85,7 @@ type distributor struct {
 	cache *matchCache
 	enc   encoder
 	dirty []*conn // connections that got something in this chunk
+	pause *time.Timer
 }
 
 func (d *distributor) run(ctx context.Context) {
@@ -127,6 +128,36 @@ func (d *distributor) follow(ctx context.Context) error {
 				break
 			}
 		}
+		d.rest(ctx)
+	}
+}
+
+// unusedRest is how long a distributor lets records gather that nobody can want.
+const unusedRest = 10 * time.Millisecond
+
+// rest lets records gather while nobody has subscribed to anything, offline sessions included: they may come back, and must not get what
+// of QoS 0 was published before. Else each group of the log wakes the distributor of each lane that
+// it has a record for, only to count it: that took a publisher's message as much time as its decoding.
+func (d *distributor) rest(ctx context.Context) {
+	if d.srv.subscriptions.Load() > 0 {
+		return
+	}
+	used := d.srv.index.inUse()
+	select {
+	case <-used:
+		return
+	default:
+	}
+	if d.pause == nil {
+		d.pause = time.NewTimer(unusedRest)
+	} else {
+		d.pause.Reset(unusedRest)
+	}
+	defer d.pause.Stop()
+	select {
+	case <-used:
+	case <-d.pause.C:
+	case <-ctx.Done():
 	}
 }
 

@@ -34,6 +34,41 @@ type index struct {
 	root node
 
 	gen atomic.Uint64 // counts changes: a cached match of another generation is void
+
+	used chan struct{} // closed while there is something to match; nil before the first look of somebody who waits for it
+}
+
+// inUse returns a channel that is closed as soon as there is something to match.
+func (x *index) inUse() <-chan struct{} {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.used == nil {
+		x.used = make(chan struct{})
+		if !x.root.empty() {
+			close(x.used)
+		}
+	}
+	return x.used
+}
+
+// changedLocked is called after each change. x.mu is held.
+func (x *index) changedLocked() {
+	x.gen.Add(1)
+	if x.used == nil {
+		return
+	}
+	closed := false
+	select {
+	case <-x.used:
+		closed = true
+	default:
+	}
+	switch empty := x.root.empty(); {
+	case empty && closed:
+		x.used = nil
+	case !empty && !closed:
+		close(x.used)
+	}
 }
 
 // node is one level of the filters. The path to a node spells its filter.
@@ -175,7 +210,7 @@ func (x *index) add(s *subscription) {
 	n := x.seek(s.topic, true)
 	s.place = len(n.subs)
 	n.subs = append(n.subs, s)
-	x.gen.Add(1)
+	x.changedLocked()
 }
 
 func (x *index) remove(s *subscription) {
@@ -194,7 +229,7 @@ func (x *index) remove(s *subscription) {
 		n.subs = nil
 		trim(&x.root, s.topic)
 	}
-	x.gen.Add(1)
+	x.changedLocked()
 }
 
 func (x *index) addGroup(g *group) {
@@ -202,7 +237,7 @@ func (x *index) addGroup(g *group) {
 	defer x.mu.Unlock()
 	n := x.seek(g.topic, true)
 	n.groups = append(n.groups, g)
-	x.gen.Add(1)
+	x.changedLocked()
 }
 
 func (x *index) removeGroup(g *group) {
@@ -222,7 +257,7 @@ func (x *index) removeGroup(g *group) {
 		n.groups = nil
 		trim(&x.root, g.topic)
 	}
-	x.gen.Add(1)
+	x.changedLocked()
 }
 
 // match is what a topic matches: sessions, each with its matching subscriptions, and share groups.

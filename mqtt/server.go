@@ -84,6 +84,8 @@ type Server struct {
 	inGroup []*conn
 	stored  []storedAck // in the order of the log; likewise
 
+	subscriptions atomic.Int64 // of all sessions, offline ones included
+
 	sessionBytes atomic.Int64 // of all sessions, see sessionsize.go
 
 	mu          sync.Mutex
@@ -304,6 +306,12 @@ func (srv *Server) gone(c *conn) {
 	delete(srv.conns, c)
 	c.leave()
 	srv.metrics.connections.WithLabelValues(c.lst.cfg.Name).Dec()
+}
+
+// subscribed counts subscriptions.
+func (srv *Server) subscribed(n int) {
+	srv.subscriptions.Add(int64(n))
+	srv.metrics.subscriptions.Add(float64(n))
 }
 
 // storedAck is a publish of QoS 1 that the present group has made durable.

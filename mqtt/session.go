@@ -241,7 +241,7 @@ func (s *session) endLocked() {
 			s.srv.index.remove(sub)
 		}
 	}
-	s.srv.metrics.subscriptions.Sub(float64(s.subs.len()))
+	s.srv.subscribed(-s.subs.len())
 	s.srv.sessionBytes.Add(-s.sizeLocked())
 	if s.durable {
 		s.srv.writer.putAll(s.eraseLocked(), nil) // the session itself first: what is left by a crash is stray

@@ -181,7 +181,7 @@ func (s *session) putLocked(sub *subscription) (isNew bool) {
 		}
 	}
 	if old == nil {
-		s.srv.metrics.subscriptions.Inc()
+		s.srv.subscribed(1)
 		s.srv.sessionBytes.Add(sub.size())
 	}
 	return old == nil
@@ -250,7 +250,7 @@ func (s *session) restoreSubscription(filter string, value []byte) error {
 		}
 	}
 	s.subs.put(sub)
-	s.srv.metrics.subscriptions.Inc()
+	s.srv.subscribed(1)
 	s.srv.sessionBytes.Add(sub.size())
 	return nil
 }
@@ -306,7 +306,7 @@ func (s *session) removeLocked(sub *subscription) {
 	s.subs.remove(sub.filter)
 	s.dropRetainedLocked(sub.filter)
 	s.matcher = nil
-	s.srv.metrics.subscriptions.Dec()
+	s.srv.subscribed(-1)
 	s.srv.sessionBytes.Add(-sub.size())
 	if sub.group == nil {
 		s.srv.index.remove(sub)
