@@ -409,7 +409,7 @@ func TestThoseWhoWaitGoWithTheirRoute(t *testing.T) {
 		r.silent(list[0], time.Second)
 		w := r.b.watched["default"][0][0]
 		old := w.owner.Load()
-		next := newFeeder(r.b, old.r, old.up, 0)
+		next := newFeeder(r.b, old.r, old.up, 0, nil)
 		w.mu.Lock()
 		n := len(w.fresh)
 		for i, ticket := range w.fresh {

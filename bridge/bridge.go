@@ -141,6 +141,13 @@ func (b *Bridge) open(opts Options) error {
 	if err := b.openDeadLetters(); err != nil {
 		return err
 	}
+	lctx, cancel := context.WithTimeout(context.Background(), leaveSave)
+	defer cancel()
+	for _, r := range b.routes {
+		if err := b.loadBacklogs(lctx, r); err != nil {
+			return err
+		}
+	}
 	for _, load := range []func() error{b.loadPauses, b.loadRunning, b.loadActive} {
 		if err := load(); err != nil {
 			return err
@@ -263,7 +270,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 	for _, st := range b.stints() {
 		st.start(ctx, sendCtx)
 	}
-	if slices.ContainsFunc(b.routes, (*route).hasStandby) {
+	if slices.ContainsFunc(b.routes, (*route).isWatched) {
 		b.feeding.Go(func() { b.watchOver(ctx, sendCtx) })
 	}
 	b.mu.Unlock()
@@ -315,7 +322,13 @@ func (b *Bridge) Close(ctx context.Context) error {
 	defer cancel()
 	ended := b.ended()
 	errs = append(errs, b.saveOnce(fctx))
-	for _, c := range b.cursors {
+	cursors := slices.Clone(b.cursors)
+	for _, r := range b.routes {
+		for _, bl := range r.backlogged() {
+			cursors = append(cursors, bl.cursor, bl.keep)
+		}
+	}
+	for _, c := range cursors {
 		errs = append(errs, c.Flush(fctx))
 	}
 	if errors.Join(errs...) == nil {

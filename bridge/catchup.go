@@ -151,9 +151,14 @@ func (f *feeder) offer(b spool.Batch) bool {
 		}
 		full := !l.hasRoom()
 		if !full {
-			if wait := f.r.limit(rec); wait > 0 {
+			if wait := f.limit(rec); wait > 0 {
 				full = true
 				f.restLocked(wait)
+				for _, other := range f.lanes {
+					if other.scan && other.flight == nil && len(other.pending) == 0 {
+						other.progress = f.progress // it waits for the route's rate
+					}
+				}
 			}
 		}
 		if full {

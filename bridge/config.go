@@ -110,6 +110,19 @@ type RouteConfig struct {
 	// Most records a second that the route sends; 0 is no limit.
 	RecordsPerSecond int `yaml:"records_per_second"`
 
+	// What a route that is behind sends first. oldest_first: everything in the order in which it came. live_first: when it is behind by
+	// more than live_after and its upstream acknowledges again, what it has not delivered is put aside as a backlog, and what comes from
+	// then on goes out at once; the backlog is delivered beside it, the oldest record first, each with the header forebay.backlog=true.
+	// Order per device is kept within each of the two, and not between them: old records arrive after newer ones.
+	Drain string `yaml:"drain"`
+
+	// With live_first: how old the record that is next to be sent may be. Default: 1m.
+	LiveAfter unit.Duration `yaml:"live_after"`
+
+	// With live_first: most bytes a second of backlogs, counted as rate is. They also keep to what new records leave of rate; 0 is no
+	// other limit.
+	BacklogRate unit.Rate `yaml:"backlog_rate"`
+
 	// Also send what came by a downlink. Without it such records are left out, so that nothing goes round in circles.
 	Downlinks bool `yaml:"downlinks"`
 
@@ -177,6 +190,12 @@ func (c RouteConfig) WithDefaults(only string) RouteConfig {
 	}
 	if c.AfterCrash == "" {
 		c.AfterCrash = ReadBack
+	}
+	if c.Drain == "" {
+		c.Drain = OldestFirst
+	}
+	if c.Drain == LiveFirst && c.LiveAfter == 0 {
+		c.LiveAfter = defaultLiveAfter
 	}
 	c.Failover = c.Failover.withDefaults()
 	m := c.mapping().WithDefaults()
@@ -270,6 +289,7 @@ func (c RouteConfig) validate(upstreams []string, deadLetters string, fault func
 		fault(".upstream: unknown upstream %q; there are %s", c.Upstream, known)
 	}
 	c.Failover.validate(c.Upstream, upstreams, fault)
+	c.validateDrain(fault)
 	m, err := mapping.New(c.mapping(), mapping.Identity{Stream: c.Stream})
 	for _, e := range prefixed("", err) {
 		fault("%w", e)

@@ -24,6 +24,8 @@
 // A route may have upstreams to go on with when its own acknowledges nothing (failover.go). A time on one of them is a stint, whose
 // feeders know no other (stint.go).
 //
+// A route that is behind may put what it has not delivered aside, and go on with what is new (backlog.go, split.go).
+//
 // What Kafka will never take becomes a dead letter, which stays until it is redriven or purged (deadletter.go,
 // deadletters.go, redrive.go). Routes and lanes can be paused (pause.go), and held to a rate (rate.go).
 //

@@ -240,15 +240,25 @@ func (b *Bridge) watchOver(ctx, sendCtx context.Context) {
 		}
 		now := time.Now()
 		for _, r := range b.routes {
-			if !r.hasStandby() {
+			if !r.isWatched() {
 				continue
 			}
 			r.sweep()
 			if r.failover.moving {
 				continue
 			}
-			if to, reason := r.look(now); to != nil {
-				begin(move{r, to, make(chan error, 1)}, reason)
+			if r.hasStandby() {
+				if to, reason := r.look(now); to != nil {
+					begin(move{r, to, make(chan error, 1)}, reason)
+					continue
+				}
+			}
+			if work := b.lookAside(r, now); work != nil {
+				r.failover.moving = true
+				b.feeding.Go(func() {
+					work(ctx, sendCtx)
+					ended <- r
+				})
 			}
 		}
 	}
@@ -287,31 +297,16 @@ func (b *Bridge) move(ctx, sendCtx context.Context, m move, reason string) error
 		wait = leaveFlights
 	}
 	leaveCtx, cancel := context.WithTimeout(ctx, wait)
-	unknown := b.endStint(leaveCtx, old)
+	unknown := b.endStint(leaveCtx, old, true)
 	cancel()
 	if unknown == 0 && old.isEnded() {
 		if err := b.unmark(context.WithoutCancel(ctx), []*stint{old}); err != nil {
 			b.log.Warn("spool does not note that the route has ended on an upstream; it reads back when it returns", "route", r.cfg.Name, "err", err)
 		}
 	}
-	st, err := b.newStint(r, m.to)
-	for told := false; err != nil; told = true { // they could be read at the start
-		if !told {
-			b.log.Error("positions of the route cannot be read; it waits", "route", r.cfg.Name, "err", err)
-		}
-		if !sleep(ctx, readPause) {
-			return err
-		}
-		st, err = b.newStint(r, m.to)
-	}
-	r.setUnclean(m.to, true)
-	r.departedMu.Lock()
-	r.departed = append(r.departed, old.feeders...)
-	r.departedMu.Unlock()
-	r.sweep()
-	r.stint.Store(st)
-	for _, f := range st.feeders { // a pause that came after they were made went to those before
-		f.pausesChanged()
+	st := b.nextStint(ctx, r, old, m.to)
+	if st == nil {
+		return ctx.Err()
 	}
 	fo.set(m.to, now, by, reason)
 	r.counts.moves.Add(1)

@@ -25,6 +25,15 @@ type feeder struct {
 	deadLetters string // stream; empty when there is none
 	wall        func() time.Time
 
+	space   string       // of its positions
+	prefix  string       // of their keys
+	backlog *backlog     // that it delivers; nil for the route's own one
+	from    spool.Offset // the route's own: what is below is of a backlog
+	until   spool.Offset // a backlog's: its end; otherwise beyond all
+	asides  []*feeder    // the route's own: those of the partition's backlogs
+	older   []*feeder    // a backlog's: those of the partition's older ones
+	before  *feeder      // of the stint before, has something in the air; nil by and by
+
 	unwatch func()
 
 	wakeC  chan struct{} // the tail: something may have changed
@@ -52,6 +61,7 @@ type feeder struct {
 	placing   *outlet          // of the record in hand, while it waits for a lane: it must not be given up as idle
 	placedOn  *lane            // of the record in hand, see watch.placed
 	head      int64            // receive time of the record in hand, 0 at the tail
+	lastHead  int64            // of the last one, 0 before the first
 	outlets   map[string]*outlet
 	dests     map[destination]*outlet // cache; nil is a record that the route does not take
 	lanes     []*lane
@@ -64,6 +74,7 @@ type feeder struct {
 	catchFrom time.Time // the catch-up rests until then, for the route's rate
 	changed   bool      // a topic or the upstream
 	stopping  bool
+	waiting   bool // a backlog that has to wait for an older one
 	acked     uint64
 	retired   bool      // its stint is over: what lands moves nothing
 	progress  time.Time // last acknowledgement, or when there began to be something to acknowledge
@@ -81,7 +92,7 @@ const (
 	readPause       = time.Second
 )
 
-func newFeeder(b *Bridge, r *route, up *upstream, partition int) *feeder {
+func newFeeder(b *Bridge, r *route, up *upstream, partition int, bl *backlog) *feeder {
 	f := &feeder{
 		r: r, up: up, partition: partition, source: b.source, cursor: r.cursor, keep: r.keep, deadLetters: b.cfg.deadLetters(), saveC: b.saveC, wall: b.now,
 		log:     b.log.With("route", r.cfg.Name, "partition", partition),
@@ -91,16 +102,29 @@ func newFeeder(b *Bridge, r *route, up *upstream, partition int) *feeder {
 		outlets: make(map[string]*outlet),
 		dests:   make(map[destination]*outlet),
 	}
-	if r.watches != nil {
+	id := ""
+	if f.space, f.until = space(r.cfg.Name), spool.NoOffset; bl != nil {
+		f.space, f.prefix, f.backlog, f.until, id = backlogSpace(r.cfg.Name), bl.id+"/", bl, bl.parts[partition].to, bl.id
+		f.cursor, f.keep, f.waiting = bl.cursor, bl.keep, true
+		f.log = f.log.With("backlog", bl.id)
+	} else if r.watches != nil {
 		r.watches[partition].take(f)
 	}
 	f.tail, f.behind = r.mapper.NewScratch(b.now), r.mapper.NewScratch(b.now)
 	f.graves.ctx, f.graves.end = context.WithCancel(context.Background())
-	f.pos = r.cursor.Position(partition)
+	f.pos = f.cursor.Position(partition)
+	if bl != nil {
+		f.pos = min(max(f.pos, bl.parts[partition].from), f.until)
+		f.cursor.Commit(partition, f.pos)
+	} else if f.from = r.splitAt(partition); f.from > 0 {
+		f.pos = max(f.pos, f.from)
+		f.cursor.Commit(partition, f.from)
+		f.keep.Commit(partition, f.from)
+	}
 	f.committed = f.pos
 	f.progress, f.began = time.Now(), time.Now()
 	if r.cfg.Delivery == ExactlyOnce {
-		f.exactly = r.exactlyOn(up, partition, b.spoolID+"/"+r.mapping())
+		f.exactly = r.exactlyOn(up, partition, id, b.spoolID+"/"+r.mapping())
 	}
 	f.unwatch = f.up.Watch(func() {
 		f.mu.Lock()
@@ -112,7 +136,13 @@ func newFeeder(b *Bridge, r *route, up *upstream, partition int) *feeder {
 	return f
 }
 
-// feed reads the tail until ctx ends.
+// end is the durable end of what is f's.
+func (f *feeder) end() spool.Offset {
+	_, end := f.source.Bounds(f.r.cfg.Stream, f.partition)
+	return min(end, f.until)
+}
+
+// feed reads the tail until ctx ends, or a backlog's end.
 func (f *feeder) feed(ctx context.Context) {
 	if f.r.mapper.Constant() { // ask about it now, and not when the first record waits
 		f.mu.Lock()
@@ -124,7 +154,7 @@ func (f *feeder) feed(ctx context.Context) {
 	}
 	for ctx.Err() == nil {
 		err := f.follow(ctx)
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || err == nil {
 			return
 		}
 		f.readFailed(err)
@@ -140,7 +170,7 @@ func (f *feeder) open(ctx context.Context) bool {
 		positions, err := f.exactly.Open(ctx)
 		if err == nil {
 			f.mu.Lock()
-			_, end := f.source.Bounds(f.r.cfg.Stream, f.partition)
+			end := f.end()
 			for lane, at := range positions { // a spool that was restored from a copy gives the offsets behind it again
 				positions[lane] = min(at, uint64(end))
 			}
@@ -178,16 +208,36 @@ func (f *feeder) follow(ctx context.Context) error {
 		return err
 	}
 	defer r.Close()
-	for {
+	for from < f.until {
 		b, err := r.Next(ctx)
 		if err != nil {
 			return err
 		}
 		f.readFailed(nil)
+		f.bound(&b)
 		if err := f.take(ctx, b); err != nil {
 			return err
 		}
+		from = b.Next
 	}
+	return nil // a backlog's tail has an end
+}
+
+// bound takes from b what is not f's.
+func (f *feeder) bound(b *spool.Batch) {
+	if b.Next <= f.until {
+		return
+	}
+	n := len(b.Records)
+	for n > 0 && b.Records[n-1].Offset >= f.until {
+		n--
+	}
+	if g := b.Gap; g != nil && g.To > f.until {
+		b.Gap = &spool.Gap{From: min(g.From, f.until), To: f.until, Reason: g.Reason}
+	}
+	first := min(max(b.First, f.pos), f.until) // only this goroutine moves pos
+	b.Records, b.Next = b.Records[:n], f.until
+	b.Expired = min(b.Expired, max(int(f.until-first)-n, 0))
 }
 
 func (f *feeder) readFailed(err error) {

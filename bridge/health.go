@@ -44,6 +44,7 @@ type RouteHealth struct {
 	LagAge   float64   `json:"lag_seconds"`
 
 	Failover *FailoverState `json:"failover,omitempty"` // of a route that has one
+	Backlog  *BacklogState  `json:"backlog,omitempty"`  // of a route that has one
 }
 
 // RouteStats are a route's figures.
@@ -62,8 +63,12 @@ type RouteStats struct {
 	Gaps                    map[string]uint64 // offsets, by reason
 	Lag                     uint64            // durable offsets from the oldest undelivered one to the log end
 	LagAge                  time.Duration     // age of the oldest undelivered record
-	InFlight                int               // records sent and not acknowledged
-	BufferedRecords         int               // records in lanes, sent ones included
+	LiveLagAge              time.Duration     // the same without backlogs
+	Backlog                 uint64            // part of Lag
+	Backlogs                []BacklogPart
+	Splits                  uint64
+	InFlight                int // records sent and not acknowledged
+	BufferedRecords         int // records in lanes, sent ones included
 	BufferedBytes           int64
 	Lanes                   int
 	DetachedLanes           int
@@ -93,13 +98,30 @@ func (b *Bridge) Stats() []RouteStats {
 		for _, reason := range mapping.Faults {
 			s.MappingFaults[reason.String()] = r.mapper.Faults(reason)
 		}
+		s.Splits = r.counts.splits.Load()
 		var oldest time.Time
-		for _, f := range r.stint.Load().feeders {
+		st := r.stint.Load()
+		for _, f := range st.own {
 			f.addStats(&s, &oldest)
 		}
-		if !oldest.IsZero() {
-			s.LagAge = max(b.now().Sub(oldest), 0)
+		age := func() (d time.Duration) {
+			if !oldest.IsZero() {
+				d = max(b.now().Sub(oldest), 0)
+			}
+			return d
 		}
+		s.LiveLagAge = age()
+		for _, run := range st.aside {
+			before := s.Lag
+			for _, f := range run.feeders {
+				f.addStats(&s, &oldest)
+			}
+			if lag := s.Lag - before; lag > 0 {
+				s.Backlog += lag
+				s.Backlogs = append(s.Backlogs, BacklogPart{Since: run.bl.since, Lag: lag})
+			}
+		}
+		s.LagAge = age()
 		out = append(out, s)
 	}
 	return out
@@ -107,7 +129,7 @@ func (b *Bridge) Stats() []RouteStats {
 
 // addStats adds f's part and lowers oldest to the receive time of its oldest undelivered record.
 func (f *feeder) addStats(s *RouteStats, oldest *time.Time) {
-	_, end := f.source.Bounds(f.r.cfg.Stream, f.partition)
+	end := f.end()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	older := func(t time.Time) {
@@ -168,6 +190,7 @@ func (b *Bridge) Health() []RouteHealth {
 			h.State = Idle
 		}
 		r := b.routes[i]
+		h.Backlog = r.backlogState(&s)
 		if r.overflowed.Load() {
 			h.Warning = fmt.Sprintf("the topic's fields made %d Kafka topics, and what needs more goes to the overflow topic: raise max_topics, or let topic have fewer values", r.cfg.MaxTopics)
 		}
@@ -215,10 +238,13 @@ func (h *RouteHealth) unreachable(s kafka.Status) {
 // examine makes h what is wrong with f, if that has been wrong for longer than what h says.
 func (f *feeder) examine(h *RouteHealth, now time.Time) {
 	status := f.up.Status()
-	_, end := f.source.Bounds(f.r.cfg.Stream, f.partition)
+	end := f.end()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 
+	if f.waiting { // for an older backlog
+		return
+	}
 	named := false // what holds f is known
 	stuck := func(since time.Time, where string, v kafka.Verdict) {
 		named = true

@@ -159,14 +159,14 @@ func (r *route) owes(now time.Time) (owes bool, acked uint64) {
 }
 
 func (f *feeder) owes(now time.Time) (owes bool, acked uint64) {
-	_, end := f.source.Bounds(f.r.cfg.Stream, f.partition)
+	end := f.end()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.owesLocked(now, end), f.acked
 }
 
 func (f *feeder) owesLocked(now time.Time, end spool.Offset) bool {
-	if now.Before(f.catchFrom) { // the route's rate
+	if f.waiting || now.Before(f.catchFrom) { // for an older backlog; for the route's rate
 		return false
 	}
 	if f.exactly != nil && !f.opened {

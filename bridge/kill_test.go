@@ -83,13 +83,23 @@ func beKilled() {
 		kcfg.Routes[0].Upstream = "plant"
 		kcfg.Routes[0].Failover = Failover{To: []string{"cloud"}, After: unit.Duration(5 * time.Second), FailBackAfter: unit.Duration(3 * time.Second)}
 	}
+	live := os.Getenv(childLive) != ""
+	if live {
+		route := &kcfg.Routes[0]
+		if route.Drain, route.LiveAfter = LiveFirst, unit.Duration(2*time.Second); os.Getenv(childDrain) == "" {
+			route.Rate, route.BacklogRate = 1<<19, 1<<17
+		}
+	}
 	b, err := New(kcfg, Options{Log: FromSpool(s), GatewayID: "gw", Now: s.Now, Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))})
 	fail(err)
 	started := time.Now()
 	go b.Run(context.Background())
 	fmt.Println("ready")
-	if standby != "" {
+	switch {
+	case standby != "":
 		go tell(b)
+	case live:
+		go tellLive(b)
 	}
 	if os.Getenv(childDrain) == "" {
 		go func() {
@@ -99,8 +109,11 @@ func beKilled() {
 			fmt.Println("first", time.Since(started).Milliseconds(), b.Stats()[0].Found)
 		}()
 		every := 2 * time.Millisecond
-		if standby != "" { // two clusters
+		switch {
+		case standby != "": // two clusters
 			every = 10 * time.Millisecond
+		case live: // what an outage leaves has to last
+			every = 25 * time.Millisecond
 		}
 		for tick := range time.Tick(every) {
 			if tick.UnixNano()/2e6%200 == 0 { // too large for its topic

@@ -131,6 +131,9 @@ func (l *lane) add(s *mapping.Scratch, rec *spool.Record, d *mapping.Decision) {
 	s.Use(&l.block.Arena)
 	l.f.r.messageIn(m, s, rec, d)
 	s.Use(nil)
+	if l.f.backlog != nil {
+		m.AddHeader(headerBacklog, isBacklog)
+	}
 	m.Expires = rec.ExpiresAt
 	l.count(m)
 }

@@ -24,6 +24,7 @@ type counts struct {
 	readBack     [2]atomic.Uint64 // partitions, by result
 	deadLettered atomic.Uint64
 	moves        atomic.Uint64
+	splits       atomic.Uint64
 
 	mu   sync.Mutex
 	gaps map[string]uint64 // offsets, by reason
@@ -94,6 +95,9 @@ var (
 	descHeld      = desc("held_lanes", "Lanes held by a fault or a bad record: somebody has to act.", "route")
 	descLag       = desc("lag_records", "Durable offsets from the oldest one not delivered to the log end.", "route")
 	descLagTime   = desc("lag_seconds", "Age of the oldest record that is not delivered.", "route")
+	descLiveLag   = desc("live_lag_seconds", "Age of the oldest record that is not delivered, those of backlogs left out.", "route")
+	descBacklog   = desc("backlog_records", "Part of lag_records that drain: live_first has put aside, to be delivered beside newer records.", "route")
+	descSplits    = desc("backlogs_total", "Times the route put aside what it was behind with, by drain: live_first.", "route")
 	descInFlight  = desc("in_flight_records", "Records sent and not acknowledged.", "route")
 	descBuffered  = desc("buffered_bytes", "Memory of records in lanes, sent ones included.", "route")
 	descStuck     = desc("stuck", "1 when the route has something to deliver and does not.", "route")
@@ -115,7 +119,7 @@ var (
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descSent, descSentBytes, descRetried, descErrors, descSkipped, descLeftOut, descFaults, descOverflow, descExpired, descLimited, descFound, descReadBack, descDead, descRedriven,
-		descPurged, descWaiting, descGaps, descDetaches, descDetached, descHeld, descLag, descLagTime, descInFlight, descBuffered, descStuck,
+		descPurged, descWaiting, descGaps, descDetaches, descDetached, descHeld, descLag, descLagTime, descLiveLag, descBacklog, descSplits, descInFlight, descBuffered, descStuck,
 		descPaused, descStandby, descActive, descMoves, descOrphans, descOrphanLag, descUp, descConnErrs, descRebuilds, descTorn, descThrottle,
 	} {
 		ch <- d
@@ -197,6 +201,9 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(descHeld, float64(s.HeldLanes), s.Route)
 		gauge(descLag, float64(s.Lag), s.Route)
 		gauge(descLagTime, s.LagAge.Seconds(), s.Route)
+		gauge(descLiveLag, s.LiveLagAge.Seconds(), s.Route)
+		gauge(descBacklog, float64(s.Backlog), s.Route)
+		counter(descSplits, float64(s.Splits), s.Route)
 		gauge(descInFlight, float64(s.InFlight), s.Route)
 		gauge(descBuffered, float64(s.BufferedBytes), s.Route)
 		gauge(descStuck, stuck[s.Route], s.Route)

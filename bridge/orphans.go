@@ -37,7 +37,7 @@ func Orphaned(cfg Config, cursors []spool.CursorInfo) []Orphan {
 	var order []string
 	for _, c := range cursors {
 		route, isRoute := strings.CutPrefix(c.Name, "route/")
-		route = strings.TrimSuffix(route, "/keep") // no route has a / in its name
+		route, _, _ = strings.Cut(route, "/") // no route has a / in its name
 		switch {
 		case isRoute && streams[route] == c.Stream:
 			continue
@@ -116,6 +116,9 @@ func Retire(ctx context.Context, cfg Config, log Log, route string) (Orphan, err
 	}
 	// The cursors last: while they are there, the route is an orphan that can be retired again.
 	if err := dropState(ctx, log, space(route), func(string) bool { return true }); err != nil {
+		return orphans[i], err
+	}
+	if err := dropState(ctx, log, backlogSpace(route), func(string) bool { return true }); err != nil {
 		return orphans[i], err
 	}
 	if err := dropState(ctx, log, pausedSpace, func(key string) bool {

@@ -13,7 +13,7 @@ import (
 func TestOrphansAreWhatTheConfigurationForgot(t *testing.T) {
 	s := spooltest.Open(t, spool.StreamConfig{Name: "a"}, spool.StreamConfig{Name: "dead"})
 	for name, stream := range map[string]string{
-		"route/here": "default", "route/here/keep": "default", "route/gone": "default", "route/gone/keep": "default",
+		"route/here": "default", "route/here/keep": "default", "route/gone": "default", "route/gone/keep": "default", "route/gone/backlog/x/keep": "default", "route/here/backlog/y": "default",
 		"route/moved": "a", "route/half/keep": "a", deadLetterCursor: "dead", "mqtt-sessions/a": "a", "other": "default",
 	} {
 		if _, err := s.OpenCursor(name, stream, spool.CursorOptions{Protect: true}); err != nil {
@@ -24,6 +24,7 @@ func TestOrphansAreWhatTheConfigurationForgot(t *testing.T) {
 	kept := make(durable, 1)
 	changes := []spool.Change{
 		{Space: space("gone"), Key: "0/t/0", Value: []byte("1 5 3")},
+		{Space: backlogSpace("gone"), Key: "x", Value: []byte("1 5 0:1-2")},
 		{Space: pausedSpace, Key: "gone", Value: []byte("1 1")},
 		{Space: pausedSpace, Key: "gone/t/0", Value: []byte("1 1")},
 		{Space: pausedSpace, Key: "goneby", Value: []byte("1 1")},
@@ -66,7 +67,7 @@ func TestOrphansAreWhatTheConfigurationForgot(t *testing.T) {
 	}
 	f()
 	left := 0
-	for _, in := range []string{space("gone"), pausedSpace} {
+	for _, in := range []string{space("gone"), backlogSpace("gone"), pausedSpace} {
 		if err := log.Load(in, func(key string, _ []byte) error {
 			if left++; key != "goneby" {
 				t.Errorf("%s of %s is left", key, in)
@@ -76,7 +77,7 @@ func TestOrphansAreWhatTheConfigurationForgot(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if left != 1 || len(log.Cursors()) != 5 {
+	if left != 1 || len(log.Cursors()) != 6 {
 		t.Errorf("%d keys and %+v are left", left, log.Cursors())
 	}
 }

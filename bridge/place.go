@@ -93,7 +93,7 @@ func (f *feeder) placeLocked(ctx context.Context, rec *spool.Record) error {
 			return nil // the catch-up comes to it
 		}
 		if l.hasRoom() && !o.draining() {
-			if wait := f.r.limit(rec); wait > 0 {
+			if wait := f.limit(rec); wait > 0 {
 				f.kickLocked()
 				f.limitedLocked(ctx, wait)
 				since = time.Time{}

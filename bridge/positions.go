@@ -51,17 +51,19 @@ const saveEvery = 100 * time.Millisecond
 
 const maxPartitions = 1 << 20 // of a Kafka topic: a damaged number cannot make us allocate more
 
-func space(route string) string {
-	const longest = 64 - len("bridge/") // of the spool's spaces
+func space(route string) string { return shortSpace("bridge/", route) }
+
+func shortSpace(prefix, route string) string {
+	longest := 64 - len(prefix) // of the spool's spaces
 	if len(route) > longest {
 		sum := sha256.Sum256([]byte(route))
 		route = route[:longest-17] + "/" + hex.EncodeToString(sum[:8]) // no route has a / in its name
 	}
-	return "bridge/" + route
+	return prefix + route
 }
 
 func (l *lane) key() string {
-	return fmt.Sprintf("%d/%s/%d", l.f.partition, l.out.topic.Name, l.partition)
+	return fmt.Sprintf("%s%d/%s/%d", l.f.prefix, l.f.partition, l.out.topic.Name, l.partition)
 }
 
 // savedLane is one change on its way.
@@ -82,7 +84,7 @@ func (f *feeder) collect() (changes []spool.Change, saved []savedLane) {
 	if f.retired {
 		return nil, nil
 	}
-	in, mapping := space(f.r.cfg.Name), f.r.mapping()
+	in, mapping := f.space, f.r.mapping()
 	changes = f.rewindChange(in)
 	n := min(len(f.dropped), dropAtOnce)
 	for _, key := range f.dropped[:n] {
@@ -244,10 +246,14 @@ func (f *feeder) unsaved(changes []spool.Change) {
 	}
 }
 
-// loadPositions gives the feeders of a route the detached lanes that they had.
-func (b *Bridge) loadPositions(r *route, feeders []*feeder) error {
-	return b.source.Load(space(r.cfg.Name), func(key string, value []byte) error {
-		head, rest, _ := strings.Cut(key, "/")
+// loadPositions gives feeders, by partition, the detached lanes that they had. Their keys begin with prefix.
+func (b *Bridge) loadPositions(r *route, in, prefix string, feeders []*feeder) error {
+	return b.source.Load(in, func(key string, value []byte) error {
+		name, ours := strings.CutPrefix(key, prefix)
+		if !ours {
+			return nil
+		}
+		head, rest, _ := strings.Cut(name, "/")
 		i := strings.LastIndexByte(rest, '/')
 		damaged := func(err error) error {
 			return fmt.Errorf("route %s: position %q = %q is damaged: %w", r.cfg.Name, key, value, err)
@@ -263,7 +269,7 @@ func (b *Bridge) loadPositions(r *route, feeders []*feeder) error {
 			if err != nil {
 				return damaged(err)
 			}
-			if partition >= 0 && partition < len(feeders) {
+			if partition >= 0 && partition < len(feeders) && feeders[partition] != nil {
 				feeders[partition].rewound(from, until)
 			}
 			return nil
@@ -289,10 +295,14 @@ func (b *Bridge) loadPositions(r *route, feeders []*feeder) error {
 		if lane < -1 || lane >= 0 && lane >= n || n < 0 || n > maxPartitions {
 			return damaged(errFields)
 		}
-		if partition < 0 || partition >= len(feeders) {
+		if partition < 0 || partition >= len(feeders) || feeders[partition] == nil {
 			return nil
 		}
 		f := feeders[partition]
+		if fields[1] == "d" && spool.Offset(at) < f.from { // of a backlog by now: see noteBacklog
+			f.drop(key)
+			return nil
+		}
 		if up := fields[6]; up != "" && up != f.up.Name() {
 			next = -1 // an offset of another cluster
 		}
@@ -309,6 +319,13 @@ func (b *Bridge) loadPositions(r *route, feeders []*feeder) error {
 }
 
 var errFields = errors.New("its fields are not what they should be")
+
+// drop has an entry deleted.
+func (f *feeder) drop(key string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.dropped = append(f.dropped, key)
+}
 
 // remap takes up what a lane of another topic, key or filters has left. Its records may belong to any lane now: the tail
 // begins where they do.

@@ -52,6 +52,16 @@ func (r *rate) take(now time.Time, bytes int) (wait time.Duration) {
 	return 0
 }
 
+// ahead is how long to wait until something may be taken.
+func (r *rate) ahead(now time.Time) time.Duration {
+	if r == nil {
+		return 0
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return max(r.bytes.ahead(now), r.records.ahead(now))
+}
+
 func (m *meter) ahead(now time.Time) time.Duration { return m.paid.Sub(now) }
 
 func (m *meter) pay(now time.Time, n int) {

@@ -39,6 +39,8 @@ const (
 	checking
 )
 
+const lingerLook = 500 * time.Millisecond
+
 func runningKey(r *route, up *upstream) string { return r.cfg.Name + "/" + up.Name() }
 
 // running is what notes that r runs on up.
@@ -135,7 +137,7 @@ func (st *stint) isEnded() bool {
 func (f *feeder) isEnded() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.pos < f.crashEnd {
+	if f.pos < f.crashEnd || f.before != nil && f.before.inAir() {
 		return false
 	}
 	for _, l := range f.lanes {
@@ -150,6 +152,15 @@ func (f *feeder) isEnded() bool {
 func (l *lane) knows() bool {
 	if l.check == checked && !l.looked && spool.Offset(l.pending[0].Offset) < l.f.crashEnd {
 		l.check = checkDue
+	}
+	if l.f.before != nil && l.lingers() {
+		l.retryIn(lingerLook)
+		return false
+	}
+	if len(l.f.older) > 0 && l.overtakes() {
+		l.progress = time.Now() // it is not this one that is stuck
+		l.retryIn(lingerLook)
+		return false
 	}
 	if l.check == checkDue {
 		l.check = checking

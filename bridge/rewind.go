@@ -21,7 +21,7 @@ type rewind struct {
 	saved bool         // as it is here
 }
 
-func (f *feeder) rewindKey() string { return fmt.Sprintf("%d/%s", f.partition, rewindName) }
+func (f *feeder) rewindKey() string { return fmt.Sprintf("%s%d/%s", f.prefix, f.partition, rewindName) }
 
 const rewindName = "rewind" // of a lane there would be a / behind it
 

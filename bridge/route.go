@@ -20,9 +20,14 @@ type route struct {
 	dead      bool // it reads the dead-letter stream
 	counts    counts
 	pauses    pauses
-	rate      *rate       // nil is no limit
-	unread    atomic.Bool // a partition could not be read back
-	watches   []*watch    // by partition; nil when nobody waits for the route's records
+	rate      *rate        // nil is no limit
+	limitedAt atomic.Int64 // when the route's own records last waited for it, Unix time in nanoseconds
+
+	backlogRate *rate // of backlogs beside that; nil is no limit
+	splitting   splitting
+
+	unread  atomic.Bool // a partition could not be read back
+	watches []*watch    // by partition; nil when nobody waits for the route's records
 
 	refusals   refusals
 	overflowed atomic.Bool // the template asked for more topics than the route may have
@@ -39,6 +44,8 @@ type route struct {
 	names   map[string]bool // Kafka topics that templates have made in this process
 	unclean map[string]bool // upstreams that may have records of a run or a stint that had no end
 	exactly map[string]*kafka.Exactly
+
+	backlogs []*backlog // the oldest first
 }
 
 // admit returns the Kafka topic to use for one that the template made: itself, or the overflow topic when the route has all
@@ -65,7 +72,7 @@ func newRoute(cfg RouteConfig, gatewayID string) (*route, error) {
 	if err != nil {
 		return nil, fmt.Errorf("route %s: %w", cfg.Name, err)
 	}
-	return &route{cfg: cfg, mapper: m, gatewayID: gatewayID, rate: newRate(cfg.Rate, cfg.RecordsPerSecond), names: make(map[string]bool), unclean: make(map[string]bool), exactly: make(map[string]*kafka.Exactly)}, nil
+	return &route{cfg: cfg, mapper: m, gatewayID: gatewayID, rate: newRate(cfg.Rate, cfg.RecordsPerSecond), backlogRate: newRate(cfg.BacklogRate, 0), names: make(map[string]bool), unclean: make(map[string]bool), exactly: make(map[string]*kafka.Exactly)}, nil
 }
 
 // id is the record's identity, the same whenever it is sent again.
@@ -73,12 +80,32 @@ func (r *route) id(rec *spool.Record) string {
 	return r.mapper.ID(rec)
 }
 
-// limit pays for a record, or says how long it has to wait for the route's rate.
-func (r *route) limit(rec *spool.Record) time.Duration {
-	if r.rate == nil {
+// limit pays for a record, or says how long it has to wait for the route's rate. A backlog takes what the route's own records leave of
+// it, and keeps to a rate of its own.
+func (f *feeder) limit(rec *spool.Record) time.Duration {
+	r := f.r
+	if r.rate == nil && (f.backlog == nil || r.backlogRate == nil) {
 		return 0
 	}
-	return r.rate.take(time.Now(), wireSize(rec))
+	now, size := time.Now(), wireSize(rec)
+	if f.backlog == nil {
+		wait := r.rate.take(now, size)
+		if wait > 0 {
+			r.limitedAt.Store(now.UnixNano())
+		}
+		return wait
+	}
+	if ahead := r.backlogRate.ahead(now); ahead > 0 {
+		return ahead + rateRest
+	}
+	if r.rate != nil && now.UnixNano()-r.limitedAt.Load() < int64(2*rateBurst) {
+		return 2 * rateBurst
+	}
+	if wait := r.rate.take(now, size); wait > 0 {
+		return wait
+	}
+	r.backlogRate.take(now, size)
+	return 0
 }
 
 // record is rec as the route looks at it: a dead letter as the record that it was, at its place among the dead letters, with

@@ -32,6 +32,7 @@ type RouteInfo struct {
 type LaneInfo struct {
 	Lane      string    `json:"lane"` // Kafka topic and partition; without one while the topic's partitions are not known
 	Partition int       `json:"partition"`
+	Backlog   bool      `json:"backlog,omitempty"` // it carries what the route has put aside
 	State     LaneState `json:"state"`
 	Since     time.Time `json:"since,omitzero"`
 	Offset    uint64    `json:"offset"` // the oldest that is not acknowledged
@@ -92,7 +93,7 @@ func (f *feeder) laneInfos() (out []LaneInfo) {
 	defer f.mu.Unlock()
 	for _, l := range f.lanes {
 		i := LaneInfo{
-			Lane: laneName(l.out.topic.Name, l.partition), Partition: f.partition, State: LaneAttached, Offset: uint64(l.unacked()), Pending: len(l.pending),
+			Lane: laneName(l.out.topic.Name, l.partition), Partition: f.partition, Backlog: f.backlog != nil, State: LaneAttached, Offset: uint64(l.unacked()), Pending: len(l.pending),
 		}
 		if l.partition < 0 {
 			i.Lane = l.out.topic.Name

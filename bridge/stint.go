@@ -20,7 +20,9 @@ import (
 type stint struct {
 	r       *route
 	up      *upstream
-	feeders []*feeder
+	feeders []*feeder     // all
+	own     []*feeder     // those of them that go on with new records, by partition
+	aside   []*backlogRun // the oldest first
 
 	feeding     sync.WaitGroup
 	stopFeeding context.CancelFunc
@@ -28,13 +30,40 @@ type stint struct {
 	stopSending context.CancelFunc
 }
 
+// backlogRun is a backlog in a stint.
+type backlogRun struct {
+	bl      *backlog
+	feeders []*feeder // of the partitions that it has
+
+	stop   context.CancelFunc // ends what carries it
+	over   bool               // it is delivered; this and the next are of whoever watches the route
+	passed time.Time
+}
+
 // newStint makes the feeders of r on up, and gives them what earlier ones have left in the spool.
 func (b *Bridge) newStint(r *route, up *upstream) (*stint, error) {
 	st := &stint{r: r, up: up, stopFeeding: func() {}, stopSending: func() {}}
 	for p := range r.partitions {
-		st.feeders = append(st.feeders, newFeeder(b, r, up, p))
+		st.own = append(st.own, newFeeder(b, r, up, p, nil))
 	}
-	if err := b.loadPositions(r, st.feeders); err != nil {
+	st.feeders = slices.Clone(st.own)
+	err := b.loadPositions(r, space(r.cfg.Name), "", st.own)
+	for _, bl := range r.backlogged() {
+		run := &backlogRun{bl: bl, stop: func() {}}
+		byPartition := make([]*feeder, r.partitions)
+		for p := range bl.parts {
+			if p < r.partitions {
+				f := newFeeder(b, r, up, p, bl)
+				f.older = slices.Clone(st.own[p].asides)
+				byPartition[p], run.feeders, st.own[p].asides = f, append(run.feeders, f), append(st.own[p].asides, f)
+			}
+		}
+		st.feeders, st.aside = append(st.feeders, run.feeders...), append(st.aside, run)
+		if err == nil {
+			err = b.loadPositions(r, backlogSpace(r.cfg.Name), bl.id+"/", byPartition)
+		}
+	}
+	if err != nil {
 		for _, f := range st.feeders {
 			f.released()
 		}
@@ -43,11 +72,16 @@ func (b *Bridge) newStint(r *route, up *upstream) (*stint, error) {
 	if r.isUnclean(up) && r.cfg.AfterCrash == ReadBack && r.cfg.Delivery != ExactlyOnce {
 		b.log.Info("last run had no end; partitions are read back before anything is sent", "route", r.cfg.Name, "upstream", up.Name())
 		for _, f := range st.feeders {
-			_, f.crashEnd = f.source.Bounds(r.cfg.Stream, f.partition)
+			f.crashEnd = f.end()
 		}
 	}
 	for _, f := range st.feeders {
 		f.pausesChanged()
+		if f.backlog != nil {
+			f.mu.Lock()
+			f.commitLocked() // a new one keeps more than it needs
+			f.mu.Unlock()
+		}
 	}
 	return st, nil
 }
@@ -56,16 +90,50 @@ func (b *Bridge) newStint(r *route, up *upstream) (*stint, error) {
 func (st *stint) start(ctx, sendCtx context.Context) {
 	ctx, st.stopFeeding = context.WithCancel(ctx)
 	sendCtx, st.stopSending = context.WithCancel(sendCtx)
-	for _, f := range st.feeders {
+	for _, f := range st.own {
 		st.feeding.Go(func() { f.feed(ctx) })
-		st.feeding.Go(func() { f.catchUp(ctx) })
 		if w := f.watch; w != nil {
 			st.feeding.Go(func() { f.await(ctx, w) })
 		}
-		if f.exactly != nil {
-			st.sending.Go(func() { f.exactly.Run(sendCtx) })
-		}
+		st.carry(ctx, sendCtx, f)
 	}
+	var aside []func() (tails *sync.WaitGroup)
+	for _, run := range st.aside {
+		ctx, stopFeeding := context.WithCancel(ctx)
+		sendCtx, stopSending := context.WithCancel(sendCtx)
+		run.stop = func() { stopFeeding(); stopSending() }
+		aside = append(aside, func() *sync.WaitGroup { return st.carryAside(ctx, sendCtx, run) })
+	}
+	if len(aside) > 0 {
+		st.feeding.Go(func() { // a newer one waits for the tails of the older, and not for lanes that are held
+			for _, carry := range aside {
+				if carry().Wait(); ctx.Err() != nil {
+					return
+				}
+			}
+		})
+	}
+}
+
+// carry runs all of f but its tail.
+func (st *stint) carry(ctx, sendCtx context.Context, f *feeder) {
+	st.feeding.Go(func() { f.catchUp(ctx) })
+	if f.exactly != nil {
+		st.sending.Go(func() { f.exactly.Run(sendCtx) })
+	}
+}
+
+// carryAside runs the feeders of a backlog.
+func (st *stint) carryAside(ctx, sendCtx context.Context, run *backlogRun) (tails *sync.WaitGroup) {
+	tails = new(sync.WaitGroup)
+	for _, f := range run.feeders {
+		f.mu.Lock()
+		f.waiting, f.progress = false, time.Now()
+		f.mu.Unlock()
+		st.carry(ctx, sendCtx, f)
+		tails.Go(func() { f.feed(ctx) })
+	}
+	return tails
 }
 
 // stints are those of all routes now.
@@ -87,10 +155,13 @@ func (b *Bridge) feeders() (out []*feeder) {
 
 // exactlyOn is what delivers exactly once on up: the same for all stints there, so that it knows whether another gateway has
 // been there meanwhile.
-func (r *route) exactlyOn(up *upstream, partition int, epoch string) *kafka.Exactly {
+func (r *route) exactlyOn(up *upstream, partition int, backlog, epoch string) *kafka.Exactly {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	id := fmt.Sprintf("forebay/%s/%s/%d", r.gatewayID, r.cfg.Name, partition)
+	if backlog != "" {
+		id += "/" + backlog
+	}
 	key := up.Name() + " " + id
 	if r.exactly[key] == nil {
 		r.exactly[key] = up.NewExactly(id, epoch)
@@ -108,8 +179,9 @@ const (
 )
 
 // endStint ends st: it sends nothing more, waits until ctx ends for what is in the air, stores where each lane is, and moves the
-// cursor for the last time. It returns how many records have no outcome: they may be in the cluster.
-func (b *Bridge) endStint(ctx context.Context, st *stint) (unknown int) {
+// cursor for the last time. It returns how many records have no outcome: they may be in the cluster. Those are given up if the route goes
+// elsewhere.
+func (b *Bridge) endStint(ctx context.Context, st *stint, elsewhere bool) (unknown int) {
 	st.stopFeeding()
 	st.feeding.Wait()
 	gctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveGraves)
@@ -125,7 +197,7 @@ func (b *Bridge) endStint(ctx context.Context, st *stint) (unknown int) {
 		f.withdraw()
 		unknown += f.part()
 	}
-	if unknown > 0 {
+	if unknown > 0 && elsewhere {
 		st.up.Renew(unknown)
 	}
 	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), leaveSave)
@@ -145,6 +217,85 @@ func (b *Bridge) endStint(ctx context.Context, st *stint) (unknown int) {
 		f.retire()
 	}
 	return unknown
+}
+
+// nextStint makes the stint behind old, nil when ctx ends before its positions could be read.
+func (b *Bridge) nextStint(ctx context.Context, r *route, old *stint, up *upstream) *stint {
+	st, err := b.newStint(r, up)
+	for told := false; err != nil; told = true { // they could be read at the start
+		if !told {
+			b.log.Error("positions of the route cannot be read; it waits", "route", r.cfg.Name, "err", err)
+		}
+		if !sleep(ctx, readPause) {
+			return nil
+		}
+		st, err = b.newStint(r, up)
+	}
+	if up == old.up {
+		st.behind(old)
+	}
+	r.setUnclean(up, true)
+	r.departedMu.Lock()
+	r.departed = append(r.departed, old.feeders...)
+	r.departedMu.Unlock()
+	r.sweep()
+	r.stint.Store(st)
+	for _, f := range st.feeders { // a pause that came after they were made went to those before
+		f.pausesChanged()
+	}
+	return st
+}
+
+// behind has each feeder know whose flights it has to wait for, lane by lane: those of the one that had its records before.
+func (st *stint) behind(old *stint) {
+	for _, f := range st.feeders {
+		for _, was := range old.feeders {
+			same := was.backlog == f.backlog || was.backlog == nil && !slices.ContainsFunc(old.aside, func(run *backlogRun) bool { return run.bl == f.backlog })
+			if was.partition == f.partition && same && was.inAir() {
+				f.before = was
+			}
+		}
+	}
+}
+
+// inAir reports whether f, or one before it, has something in the air.
+func (f *feeder) inAir() bool {
+	f.mu.Lock()
+	flying, before := f.flying > 0, f.before
+	f.mu.Unlock()
+	return flying || before != nil && before.inAir()
+}
+
+// lingers reports whether a feeder before l's has something in the air on the same lane: what the partition has is not known before it
+// has landed.
+func (l *lane) lingers() bool {
+	for f := l.f.before; f != nil; {
+		f.mu.Lock()
+		flying := slices.ContainsFunc(f.lanes, func(was *lane) bool {
+			return was.flight != nil && was.partition == l.partition && was.out.topic.Name == l.out.topic.Name
+		})
+		before := f.before
+		f.mu.Unlock()
+		if flying {
+			return true
+		}
+		f = before
+	}
+	if !l.f.before.inAir() {
+		l.f.before = nil
+	}
+	return false
+}
+
+// overtakes reports whether an older backlog has something left for l's partition.
+func (l *lane) overtakes() bool {
+	return slices.ContainsFunc(l.f.older, func(f *feeder) bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return slices.ContainsFunc(f.lanes, func(was *lane) bool {
+			return (was.detached || was.busy()) && (was.partition == l.partition || was.partition < 0) && was.out.topic.Name == l.out.topic.Name
+		})
+	})
 }
 
 // withdraw takes back what has not left for Kafka yet: flights that wait for their partition, which another feeder's has.

@@ -131,6 +131,9 @@ func (f *feeder) await(ctx context.Context, w *watch) {
 // headLocked notes the receive time of the record in hand, 0 at the tail.
 func (f *feeder) headLocked(received int64) {
 	f.head = received
+	if received != 0 {
+		f.lastHead = received
+	}
 	if f.watch != nil {
 		f.watch.head.Store(received)
 	}
@@ -273,6 +276,9 @@ func (f *feeder) tellSlowLocked() {
 	}
 	for _, l := range f.lanes {
 		low = min(low, l.unacked())
+	}
+	for _, aside := range f.asides {
+		low = min(low, aside.lowest())
 	}
 	f.watch.slow = slices.DeleteFunc(f.watch.slow, func(t ticket) bool {
 		if t.at < low {

@@ -130,6 +130,7 @@ func (t *transactor) read(ctx context.Context) error {
 		}
 		if end {
 			t.positions, t.seen, t.opened = positions, own.Offset+1, true
+			t.doubt.Store(false)
 			return nil
 		}
 	}

@@ -98,6 +98,9 @@ func printRoute(w io.Writer, r bridge.RouteInfo) error {
 		line("upstreams", "%s", failoverText(r.Upstream, f))
 	}
 	line("lag", "%d records, the oldest %s old", r.Lag, age(r.LagAge))
+	if bl := r.Backlog; bl != nil {
+		line("backlog", "%d of these records are delivered beside newer ones, put aside %s; without them the oldest is %s old", bl.Lag, backlogTimes(bl), age(bl.LiveLagAge))
+	}
 	line("sent", "%d records, %s; %d sent again", r.Sent, size(int64(r.SentBytes)), r.Retried)
 	line("left out", "%d not matched, %d expired, %d dead letters", r.Skipped, r.Expired, r.DeadLettered)
 	line("in the air", "%d records; %s in memory", r.InFlight, size(r.Buffered))
@@ -115,10 +118,22 @@ func printRoute(w io.Writer, r bridge.RouteInfo) error {
 				parts = append(parts, s)
 			}
 		}
+		if l.Backlog {
+			l.Lane += " (backlog)"
+		}
 		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%d\t%d\t%d\t%s\n", l.Lane, l.Partition, l.State, stamp(l.Since), l.Offset, l.InFlight, l.Pending,
 			shortened(quoted(strings.Join(parts, "; ")), 100))
 	}
 	return t.Flush()
+}
+
+// backlogTimes says when each was put aside.
+func backlogTimes(s *bridge.BacklogState) string {
+	var times []string
+	for _, b := range s.Backlogs {
+		times = append(times, stamp(b.Since))
+	}
+	return strings.Join(times, ", ")
 }
 
 func changeRoute(cmd *cobra.Command, change func(*api.Client, context.Context, string, string) (bridge.RouteInfo, error)) *cobra.Command {
