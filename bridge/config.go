@@ -113,7 +113,8 @@ type RouteConfig struct {
 	// What a route that is behind sends first. oldest_first: everything in the order in which it came. live_first: when it is behind by
 	// more than live_after and its upstream acknowledges again, what it has not delivered is put aside as a backlog, and what comes from
 	// then on goes out at once; the backlog is delivered beside it, the oldest record first, each with the header forebay.backlog=true.
-	// Order per device is kept within each of the two, and not between them: old records arrive after newer ones.
+	// Order per device is kept within each of the two, and not between them: old records arrive after newer ones. Not with delivery:
+	// exactly_once.
 	Drain string `yaml:"drain"`
 
 	// With live_first: how old the record that is next to be sent may be. Default: 1m.

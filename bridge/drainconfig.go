@@ -17,6 +17,9 @@ const defaultLiveAfter = unit.Duration(time.Minute)
 func (c RouteConfig) validateDrain(fault func(string, ...any)) {
 	switch c.Drain {
 	case LiveFirst:
+		if c.Delivery == ExactlyOnce {
+			fault(".drain: live_first is not for delivery: exactly_once yet; say drain: oldest_first, or delivery: at_least_once")
+		}
 		if c.LiveAfter < unit.Duration(time.Second) {
 			fault(".live_after: %v is less than 1s", c.LiveAfter)
 		}

@@ -15,7 +15,7 @@ import (
 // device's records are in order within the backlogs and without.
 func TestKafkaLiveFirstAfterAnOutage(t *testing.T) {
 	c := kafkatest.Start(t, kafkatest.Options{})
-	for _, delivery := range []string{AtLeastOnce, ExactlyOnce} {
+	for _, delivery := range []string{AtLeastOnce} {
 		t.Run(delivery, func(t *testing.T) {
 			if delivery == ExactlyOnce && killRounds(0, 1) == 0 {
 				t.Skip("in the long form (FOREBAY_CRASH=long)")
