@@ -101,7 +101,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 		return fmt.Errorf("gateway: %w", err)
 	}
 	if err := g.life.start(ctx); err != nil {
-		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		if ctx.Err() != nil && errors.Is(err, ctx.Err()) && !errors.Is(err, ErrStopIncomplete) {
 			return nil // told to stop while it started, and it has
 		}
 		return fmt.Errorf("gateway: %w", err)

@@ -95,17 +95,19 @@ func newLifecycle(log *slog.Logger, timeout time.Duration, parts []part) *lifecy
 	return l
 }
 
-// start starts the parts in order. When one cannot start, those before it are stopped again.
+// start starts the parts in order. When one cannot start, those before it are stopped again. When ctx ends meanwhile, its error is
+// wrapped, and ErrStopIncomplete too when a part did not end before its moment.
 func (l *lifecycle) start(ctx context.Context) error {
 	for i, p := range l.parts {
 		if err := ctx.Err(); err != nil {
-			return errors.Join(err, l.stop(l.parts[:i]))
+			return l.stopStarted(err, l.parts[:i], time.Now())
 		}
 		l.set(p.name, starting, nil)
 		began := time.Now()
-		if err := p.start(ctx); err != nil {
+		told, err := l.startOne(ctx, p)
+		if err != nil {
 			l.set(p.name, failed, err)
-			return errors.Join(fmt.Errorf("start %s: %w", p.name, err), l.stop(l.parts[:i]))
+			return l.stopStarted(fmt.Errorf("start %s: %w", p.name, err), l.parts[:i], told)
 		}
 		l.set(p.name, running, nil)
 		l.log.Debug("part started", "part", p.name, "took", time.Since(began))
@@ -116,6 +118,47 @@ func (l *lifecycle) start(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// startOne also waits for a start that does not look at its context, as long as a stop of that part may take and no longer: a disk
+// without room holds a start for as long as it is full. told is when ctx ended, or else when the start did.
+func (l *lifecycle) startOne(ctx context.Context, p part) (told time.Time, err error) {
+	done, left := make(chan error), make(chan struct{})
+	go func() {
+		err := p.start(ctx)
+		select {
+		case done <- err:
+		case <-left:
+			if err == nil { // too late: nobody else stops it
+				late, cancel := context.WithCancel(context.Background())
+				cancel()
+				_ = p.stop(late)
+			}
+		}
+	}()
+	select {
+	case err := <-done:
+		return time.Now(), err
+	case <-ctx.Done():
+	}
+	told = time.Now()
+	select {
+	case err := <-done:
+		return told, err
+	case <-time.After(time.Duration(stopShare[p.name] * float64(l.timeout))):
+		close(left)
+		l.log.Error("start did not end in order", "part", p.name, "hint", "the log before this says what it waited for; what is acknowledged is in the spool")
+		return told, fmt.Errorf("still busy after its deadline: %w: %w", ErrStopIncomplete, ctx.Err())
+	}
+}
+
+// stopStarted stops the parts that have started when a later one could not, for err.
+func (l *lifecycle) stopStarted(err error, parts []part, told time.Time) error {
+	stop := l.stop(parts, told)
+	if stop != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
+		stop = fmt.Errorf("%w: %w", ErrStopIncomplete, stop)
+	}
+	return errors.Join(err, stop)
 }
 
 // watch calls a part's run. Its return is what stop asked for, or a failure that somebody must know of: the other parts go on.
@@ -143,24 +186,23 @@ func stoppedFirst(err error) bool {
 }
 
 // stopAll stops every part, last first.
-func (l *lifecycle) stopAll() error { return l.stop(l.parts) }
+func (l *lifecycle) stopAll() error { return l.stop(l.parts, time.Now()) }
 
-// stop stops parts, last first, each until its moment. A part that does not make it is left behind with an error: what is
+// stop stops parts, last first, each until its moment, counted from told. A part that does not make it is left behind with an error: what is
 // acknowledged is in the journal, and the next start takes it from there.
-func (l *lifecycle) stop(parts []part) error {
-	began := time.Now()
+func (l *lifecycle) stop(parts []part, told time.Time) error {
 	var errs []error
 	for i := len(parts) - 1; i >= 0; i-- {
 		p := parts[i]
 		l.set(p.name, stopping, nil)
-		until := began.Add(time.Duration(stopShare[p.name] * float64(l.timeout)))
+		until := told.Add(time.Duration(stopShare[p.name] * float64(l.timeout)))
 		if err := l.stopOne(p, until); err != nil {
 			l.log.Error("part did not stop in order", "part", p.name, "err", err,
 				"hint", "what is acknowledged is in the spool; raise gateway.stop_timeout if this repeats")
 			errs = append(errs, fmt.Errorf("stop %s: %w", p.name, err))
 		}
 		l.set(p.name, stopped, nil)
-		l.log.Debug("part stopped", "part", p.name, "after", time.Since(began))
+		l.log.Debug("part stopped", "part", p.name, "after", time.Since(told))
 	}
 	return errors.Join(errs...)
 }

@@ -107,6 +107,50 @@ func TestStartEndsWithItsContext(t *testing.T) {
 	})
 }
 
+// A disk that has no room holds the start of the routes for as long as it is full.
+func TestStartThatDoesNotLookAtItsContextIsLeftWhenItsTimeIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d diary
+		ctx, cancel := context.WithCancel(t.Context())
+		a, _ := fake(&d, "admin")
+		b, _ := fake(&d, "spool")
+		c, _ := fake(&d, "bridge")
+		goOn := make(chan struct{})
+		c.start = func(context.Context) error { d.write("start bridge"); <-goOn; return nil }
+		l := newLifecycle(slog.New(slog.DiscardHandler), 100*time.Second, []part{a, b, c})
+		time.AfterFunc(10*time.Second, cancel)
+		began := time.Now()
+		if err := l.start(ctx); !errors.Is(err, context.Canceled) || !errors.Is(err, ErrStopIncomplete) {
+			t.Errorf("got %v", err)
+		}
+		if took := time.Since(began); took != 80*time.Second {
+			t.Errorf("took %s, want 10 s to the signal and 0.7 of the time of the stop", took)
+		}
+		d.check(t, "start admin", "start spool", "start bridge", "stop spool", "stop admin")
+		close(goOn) // started after all: somebody has to stop it
+		synctest.Wait()
+		d.check(t, "stop bridge")
+	})
+}
+
+func TestPartsThatDoNotStopWhileTheGatewayStartsMakeTheStopIncomplete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d diary
+		ctx, cancel := context.WithCancel(t.Context())
+		a, _ := fake(&d, "admin")
+		b, _ := fake(&d, "spool")
+		stop := b.stop
+		b.stop = func(ctx context.Context) error { return errors.Join(stop(ctx), errors.New("disk is full")) }
+		c, _ := fake(&d, "bridge")
+		c.start = func(ctx context.Context) error { cancel(); return ctx.Err() }
+		l := newLifecycle(slog.New(slog.DiscardHandler), 100*time.Second, []part{a, b, c})
+		if err := l.start(ctx); !errors.Is(err, ErrStopIncomplete) || !strings.Contains(err.Error(), "stop spool: disk is full") {
+			t.Errorf("got %v", err)
+		}
+		d.check(t, "start admin", "start spool", "stop spool", "stop admin")
+	})
+}
+
 func TestFailureOfOnePartIsToldAndTheOthersGoOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d diary
