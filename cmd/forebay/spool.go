@@ -127,7 +127,7 @@ func (t *spoolTarget) client(cfg config.Config) (*api.Client, error) {
 	}
 	token, err := api.ReadToken(filepath.Join(dir, "."), name)
 	if err != nil && (t.token != "" || t.trust.CertFile == "") { // a certificate may do without
-		return nil, fmt.Errorf("its token cannot be read: %w", err)
+		return nil, fmt.Errorf("the token of the gateway at %s cannot be read: %w: start the gateway once, or give --token-file", address, err)
 	}
 	c := &api.Client{Address: address, Token: token}
 	if t.trust.Pinned = cfg.Admin.TLS.CertFile; cfg.Admin.Secure() || t.trust.CAFile != "" {

@@ -159,6 +159,15 @@ func (t *tierTarget) status(ctx context.Context, streams []string) (tiering.Stat
 			return s, fmt.Errorf("%w\nwith --cold-only the store is read", err)
 		}
 		if len(streams) > 0 {
+			names := make([]string, len(s.Streams))
+			for i, l := range s.Streams {
+				names[i] = l.Stream
+			}
+			for _, name := range streams {
+				if err := oneOf(names, name, s.Store); err != nil {
+					return s, fmt.Errorf("%w (tiering.streams says which are stored)", err)
+				}
+			}
 			s.Streams = slices.DeleteFunc(s.Streams, func(l tiering.StreamStatus) bool { return !slices.Contains(streams, l.Stream) })
 		}
 		return s, nil
@@ -176,6 +185,11 @@ func (t *tierTarget) status(ctx context.Context, streams []string) (tiering.Stat
 	}
 	if len(streams) == 0 {
 		if streams, err = storedStreams(ctx, cold.Store); err != nil {
+			return s, errors.Join(err, closer())
+		}
+	}
+	for _, name := range streams {
+		if err := knownStream(ctx, cold.Store, nil, name); err != nil {
 			return s, errors.Join(err, closer())
 		}
 	}
@@ -205,6 +219,10 @@ func printTier(w io.Writer, s tiering.Status) error {
 	fmt.Fprintf(w, "%s of gateway %s\n", s.Store, s.Gateway)
 	if s.Problem != "" {
 		fmt.Fprintf(w, "since %s: %s\n", stamp(s.Since), s.Problem)
+	}
+	if len(s.Streams) == 0 {
+		_, err := fmt.Fprintln(w, "nothing is stored there")
+		return err
 	}
 	t := table(w, "STREAM\tLOCAL\tSEGMENTS\tCOLD\tSEGMENTS\tOBJECTS\tFROM\tTO\tBEHIND\tPER DAY\tFULL IN\tCOST\tIN THE END\tNOTE")
 	for _, l := range s.Streams {
@@ -289,11 +307,16 @@ func knownStream(ctx context.Context, st store.Store, local spool.Inspector, nam
 			}
 		}
 	}
+	return oneOf(names, name, st.String())
+}
+
+// oneOf is nil when the store has the stream, and else says which it has.
+func oneOf(names []string, name, store string) error {
 	switch {
 	case slices.Contains(names, name):
 		return nil
 	case len(names) == 0:
-		return fmt.Errorf("stream %q: %s has no streams", name, st)
+		return fmt.Errorf("stream %q: %s has no streams", name, store)
 	}
 	slices.Sort(names)
 	return fmt.Errorf("stream %q: no such stream; there are %s", name, strings.Join(names, ", "))

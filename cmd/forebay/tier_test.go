@@ -43,6 +43,10 @@ func TestTierBackupAndRestoreOfARunningGateway(t *testing.T) {
 		f(exitOK, "default", "tier", "ls", admin)
 	}
 	f(exitOK, "default", "tier", "ls", "--cold-only")
+	f(exitOK, "default", "tier", "ls", "default", admin)
+	f(exitFailed, `stream "plant": no such stream; there are default`, "tier", "ls", "plant", admin)
+	f(exitFailed, `stream "plant": no such stream; there are default`, "tier", "ls", "default", "plant", "--cold-only")
+	f(exitOK, "nothing is stored there", "tier", "ls", "--store", "file://"+filepath.Join(dir, "nothing"))
 	f(exitOK, "payload 49", "tier", "dump", "default", admin)
 	out := filepath.Join(dir, "x.ndjson")
 	f(exitOK, "70 records, 0 gaps", "tier", "export", "default", out, "--format", "ndjson", admin)

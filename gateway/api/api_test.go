@@ -18,6 +18,8 @@ import (
 
 	"github.com/forebay-gateway/forebay/spool"
 	"github.com/forebay-gateway/forebay/spool/spooltest"
+	"github.com/forebay-gateway/forebay/tiering"
+	"github.com/forebay-gateway/forebay/tiering/backup"
 )
 
 func TestMain(m *testing.M) {
@@ -213,6 +215,26 @@ func TestNoSpoolYet(t *testing.T) {
 	_, c := serve(t, nil)
 	if _, err := c.List(t.Context()); err == nil || !strings.Contains(err.Error(), "the spool is not open") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// noBackup is a gateway whose spool is not open.
+type noBackup struct{}
+
+func (noBackup) StartBackup(string, string) error { return spool.ErrClosed }
+func (noBackup) BackupStatus() backup.Status      { return backup.Status{} }
+
+// A gateway that starts has tiering, and could be backed up, in a moment.
+func TestNoTieringAndNoBackupBeforeTheSpoolIsOpen(t *testing.T) {
+	h := New(Options{Token: token, Spool: func() spool.Inspector { return nil }, Tier: func() *tiering.Tier { return nil }, Backup: noBackup{}})
+	for _, call := range []string{"GET /api/v1/tiering", "POST /api/v1/backup?url=file:///x"} {
+		method, path, _ := strings.Cut(call, " ")
+		req := httptest.NewRequest(method, path, nil)
+		req.Header.Set("Authorization", "Bearer "+token)
+		w := httptest.NewRecorder()
+		if h.ServeHTTP(w, req); w.Code != 503 || !strings.Contains(w.Body.String(), string(noSpool)) {
+			t.Errorf("%s: %d %s", call, w.Code, w.Body)
+		}
 	}
 }
 

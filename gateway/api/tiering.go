@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 
+	"github.com/forebay-gateway/forebay/spool"
 	"github.com/forebay-gateway/forebay/tiering"
 	"github.com/forebay-gateway/forebay/tiering/backup"
 )
@@ -27,6 +28,9 @@ var ErrNoTiering = errors.New("tiering is not configured: tiering.url is empty")
 func (s *server) tiering(mux *http.ServeMux) {
 	mux.HandleFunc("GET /api/v1/tiering", s.answer(func(context.Context, *query) (any, error) {
 		if s.o.Tier == nil || s.o.Tier() == nil {
+			if s.o.Spool == nil || s.o.Spool() == nil { // the tier starts with it
+				return nil, noSpool
+			}
 			return nil, ErrNoTiering
 		}
 		return s.o.Tier().Status(), nil
@@ -41,7 +45,9 @@ func (s *server) tiering(mux *http.ServeMux) {
 		if s.o.Backup == nil {
 			return nil, errors.ErrUnsupported
 		}
-		if err := s.o.Backup.StartBackup(q.text("url"), q.text("credentials_file")); err != nil {
+		if err := s.o.Backup.StartBackup(q.text("url"), q.text("credentials_file")); errors.Is(err, spool.ErrClosed) {
+			return nil, noSpool
+		} else if err != nil {
 			return nil, err
 		}
 		return s.o.Backup.BackupStatus(), nil
