@@ -269,7 +269,11 @@ func (b *Bridge) loadPositions(r *route, in, prefix string, feeders []*feeder) e
 			if err != nil {
 				return damaged(err)
 			}
-			if partition >= 0 && partition < len(feeders) && feeders[partition] != nil {
+			switch {
+			case partition < 0 || partition >= len(feeders) || feeders[partition] == nil:
+			case until <= feeders[partition].from: // of a backlog by now
+				feeders[partition].drop(key)
+			default:
 				feeders[partition].rewound(from, until)
 			}
 			return nil

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -99,7 +100,7 @@ func (f *feeder) isBehind(limit time.Duration, flowing bool) (acked uint64, behi
 
 // mayBeSplitLocked reports whether the cursor and the lanes' positions say what is delivered.
 func (f *feeder) mayBeSplitLocked() bool {
-	return f.rewind == nil && (f.exactly == nil || f.opened) // the tail is below the cursor; Kafka has the positions
+	return f.rewind == nil && (f.exactly == nil || f.opened && !f.knowsMoreLocked()) // the tail is below the cursor; Kafka has the positions
 }
 
 // waitsBehind reports whether the oldest record that f has not delivered was received longer ago than limit, by a look into the spool: a
@@ -155,7 +156,7 @@ func (b *Bridge) split(ctx, sendCtx context.Context, r *route) {
 	if sound && len(bl.parts) > 0 && ctx.Err() == nil {
 		if err := b.noteBacklog(sctx, r, bl); err != nil {
 			b.log.Warn("route goes on oldest first: the spool cannot note its backlog", "route", r.cfg.Name, "err", err)
-			b.undoBacklog(sctx, r, bl)
+			b.undoBacklog(ctx, r, bl)
 		} else {
 			r.setBacklogs(append(r.backlogged(), bl))
 			r.counts.splits.Add(1)
@@ -185,17 +186,42 @@ func (f *feeder) settled() (at, low spool.Offset, sound bool) {
 	if f.exactly != nil && (!f.opened || f.exactly.InDoubt()) {
 		return f.pos, low, false
 	}
-	return f.pos, low, f.committed == f.pos && f.rewind == nil
+	unsaved := slices.ContainsFunc(f.lanes, func(l *lane) bool { return l.detached && (!l.stored || l.savedAt != l.unacked()) })
+	return f.pos, low, f.committed == f.pos && f.mayBeSplitLocked() && !unsaved
 }
 
-// undoBacklog takes back a split that may have become durable, or not.
-func (b *Bridge) undoBacklog(ctx context.Context, r *route, bl *backlog) {
-	err := b.noted(ctx, spool.Change{Space: backlogSpace(r.cfg.Name), Key: bl.id})
-	if err == nil && bl.cursor != nil {
-		err = b.dropBacklog(ctx, r, bl)
+// knowsMoreLocked reports whether a lane has delivered more, as Kafka's positions of an earlier run have it, than f has passed over. A
+// backlog has another transactional ID and would not find that: it has to wait until f has been there.
+func (f *feeder) knowsMoreLocked() bool {
+	for _, at := range f.exact {
+		if spool.Offset(at) > f.pos { // also of lanes that have had no record yet
+			return true
+		}
 	}
-	if err != nil { // the next start finds it
-		b.log.Warn("a backlog that was not made is not cleared away", "route", r.cfg.Name, "backlog", bl.id, "err", err)
+	return slices.ContainsFunc(f.lanes, func(l *lane) bool {
+		return l.delivered > l.unacked() || l.partition < 0 && len(f.exact) > 0
+	})
+}
+
+// undoBacklog takes back a split that may have become durable, or not. Nothing may be sent before one of both is known, or a later start
+// would deliver the backlog again. It gives up when ctx ends: then nothing is sent, and the next start takes up what it finds.
+func (b *Bridge) undoBacklog(ctx context.Context, r *route, bl *backlog) {
+	for told := false; ; told = true {
+		uctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveSave)
+		err := b.noted(uctx, spool.Change{Space: backlogSpace(r.cfg.Name), Key: bl.id})
+		if err == nil && bl.cursor != nil {
+			err = b.dropBacklog(uctx, r, bl)
+		}
+		cancel()
+		if err == nil {
+			return
+		}
+		if !told {
+			b.log.Error("a backlog that was not made cannot be cleared away; the route waits", "route", r.cfg.Name, "backlog", bl.id, "err", err)
+		}
+		if !sleep(ctx, readPause) {
+			return
+		}
 	}
 }
 
@@ -203,7 +229,7 @@ func (b *Bridge) undoBacklog(ctx context.Context, r *route, bl *backlog) {
 func (f *feeder) drained() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.committed >= f.until && len(f.graves.at) == 0 && !slices.ContainsFunc(f.lanes, func(l *lane) bool { return l.busy() || l.detached })
+	return f.committed >= f.until && f.pos >= f.until && f.rewind == nil && len(f.graves.at) == 0 && !slices.ContainsFunc(f.lanes, func(l *lane) bool { return l.busy() || l.detached })
 }
 
 // look passes bl's cursors on where it has nothing to keep, and reports whether it is delivered.
@@ -251,6 +277,12 @@ func (b *Bridge) forgetBacklog(ctx context.Context, r *route, run *backlogRun) e
 			}
 		}
 	}
+	b.savingMu.Lock() // a deletion that is on its way is durable, or is owed again
+	owes := slices.ContainsFunc(r.stint.Load().own, (*feeder).owesDeletions)
+	b.savingMu.Unlock()
+	if owes {
+		return errOwed
+	}
 	for _, c := range []Cursor{r.cursor, r.keep} {
 		if err := c.Flush(ctx); err != nil {
 			return err
@@ -268,6 +300,8 @@ func (b *Bridge) forgetBacklog(ctx context.Context, r *route, run *backlogRun) e
 	}
 	return nil
 }
+
+var errOwed = errors.New("old positions of lanes are not deleted yet")
 
 func (f *feeder) owesDeletions() bool {
 	f.mu.Lock()
