@@ -49,7 +49,10 @@ func (r *rig) delivered(limit time.Duration) {
 	r.t.Helper()
 	r.drained(limit)
 	r.until("no backlog is left", time.Minute, func() bool {
-		return len(r.b.routes[0].backlogged()) == 0 && len(r.log.state[backlogSpace("all")]) == 0 && len(r.log.Cursors()) == 3
+		r.log.mu.Lock()
+		left := len(r.log.state[backlogSpace("all")])
+		r.log.mu.Unlock()
+		return len(r.b.routes[0].backlogged()) == 0 && left == 0 && len(r.log.Cursors()) == 3
 	})
 }
 

@@ -1,15 +1,10 @@
 package bridge
 
 import (
-	"context"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
-
-	"github.com/forebay-gateway/forebay/spool"
 )
 
 // A lane that is held when the rest of its backlog is delivered still has its records when the route's filters have changed: its stretch
@@ -91,64 +86,6 @@ func TestASplitAfterACrashDoublesNothing(t *testing.T) {
 		p.delivered(10 * time.Minute)
 		if got, old := p.split(p.consumeAt(p.plant, "t.l0", "t.l1")); got != (tally{}) || old == 0 {
 			t.Errorf("records %+v, %d of backlogs", got, old)
-		}
-	})
-}
-
-// lateLog makes an entry of a backlog durable, and says so too late.
-type lateLog struct {
-	*memLog
-	late  atomic.Bool
-	until atomic.Int64 // nothing is taken before, Unix time in nanoseconds
-}
-
-func (l *lateLog) Append(ctx context.Context, e spool.Entry) error {
-	if !l.late.Load() {
-		return l.memLog.Append(ctx, e)
-	}
-	for _, c := range e.Changes {
-		if c.Space == backlogSpace("all") {
-			if time.Now().UnixNano() < l.until.Load() {
-				<-ctx.Done()
-				return ctx.Err()
-			}
-			if c.Value != nil && l.until.Load() == 0 {
-				l.until.Store(time.Now().Add(30 * time.Second).UnixNano())
-				e.Done = nil // nobody hears of it
-			}
-		}
-	}
-	return l.memLog.Append(ctx, e)
-}
-
-// A split of which nobody knows whether it is durable is undone before anything is sent.
-func TestASplitOfUnknownOutcomeDoublesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPair(t, [2]int32{2, 2}, "t")
-		defer p.end()
-		l := &lateLog{memLog: p.log}
-		p.source = func() Log { return l }
-		cfg := p.liveConfig(ExactlyOnce, RouteConfig{Topic: "t", Rate: 8 << 10})
-		p.start(cfg)
-		p.flow(oneTopic("a"), 2, time.Second)
-		p.drained(time.Minute)
-		p.plant.down()
-		p.flow(oneTopic("a"), 2, 20*time.Second)
-		l.late.Store(true)
-		p.plant.up()
-		p.until("the spool is late", time.Minute, func() bool {
-			p.publish(oneTopic("a"), 2, 1)
-			time.Sleep(100 * time.Millisecond)
-			return l.until.Load() != 0
-		})
-		p.flow(oneTopic("a"), 2, 20*time.Second)
-		time.Sleep(5 * time.Second)
-		p.kill()
-		p.source = nil
-		p.start(cfg)
-		p.delivered(10 * time.Minute)
-		if got, _ := p.split(p.consumeAt(p.plant, "t")); got != (tally{}) {
-			t.Errorf("records %+v", got)
 		}
 	})
 }

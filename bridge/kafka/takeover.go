@@ -79,7 +79,12 @@ func (t *transactor) replaced(ctx context.Context) (taken bool, err error) {
 		return false, err
 	}
 	defer reader.Close()
-	ends, err := kadm.NewClient(reader).ListCommittedOffsets(ctx, t.e.offset)
+	admin := kadm.NewClient(reader)
+	ends, err := admin.ListCommittedOffsets(ctx, t.e.offset)
+	if err != nil {
+		return false, err
+	}
+	starts, err := admin.ListStartOffsets(ctx, t.e.offset)
 	if err != nil {
 		return false, err
 	}
@@ -87,8 +92,12 @@ func (t *transactor) replaced(ctx context.Context) (taken bool, err error) {
 	if !ok || end.Err != nil {
 		return false, fmt.Errorf("topic %s partition %d has no end: %w", t.e.offset, t.partition(), end.Err)
 	}
-	at := t.seen
-	if end.Offset < at { // the topic was made anew; read tells the rest
+	start, ok := starts.Lookup(t.e.offset, t.partition())
+	if !ok || start.Err != nil {
+		return false, fmt.Errorf("topic %s partition %d has no start: %w", t.e.offset, t.partition(), start.Err)
+	}
+	at := max(t.seen, start.Offset) // somebody may have emptied it: nothing comes then
+	if end.Offset < at {            // the topic was made anew; read tells the rest
 		return false, nil
 	}
 	for at < end.Offset {
