@@ -71,12 +71,26 @@ func (t *Tier) flush(ctx context.Context, st *tiered, end bool) error {
 	if len(p.segments) == 0 || !enough || !st.worth(p.bytes, st.saved) {
 		return nil
 	}
-	list := make([]manifest.Segment, 0, len(p.segments))
-	for _, e := range p.segments {
+	return t.savePending(ctx, st, st.withPending())
+}
+
+// withPending is the manifest with what it does not say yet.
+func (st *tiered) withPending() *manifest.Manifest {
+	if len(st.pending.segments) == 0 {
+		return st.m.Load()
+	}
+	list := make([]manifest.Segment, 0, len(st.pending.segments))
+	for _, e := range st.pending.segments {
 		list = append(list, *e.Segment)
 	}
+	return st.m.Load().With(list...)
+}
+
+// savePending makes m, which has what is pending, the stored manifest.
+func (t *Tier) savePending(ctx context.Context, st *tiered, m *manifest.Manifest) error {
+	p := st.pending
 	st.pending = pending{}
-	if err := t.save(ctx, st, st.m.Load().With(list...)); err != nil {
+	if err := t.save(ctx, st, m); err != nil {
 		return err
 	}
 	st.saved = time.Now()

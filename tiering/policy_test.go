@@ -100,6 +100,42 @@ func TestParquetPolicyWritesOneFileASegment(t *testing.T) {
 	}
 }
 
+// What the manifest does not say yet goes with its segment, and does not come back after it.
+func TestRetentionTakesWhatTheManifestDoesNotSayYet(t *testing.T) {
+	failing := true
+	r := newRig(t, func(r *rig) {
+		r.cfg.Streams[0].Parquet, r.cfg.Streams[0].Retention, r.cfg.Streams[0].KeepLocal = true, 10*unit.Hour, 0
+		r.parquet = func(_ context.Context, _ *spool.Archive, path string) error {
+			if failing {
+				return errors.New("injected")
+			}
+			return os.WriteFile(path, []byte("rows"), 0o640)
+		}
+	})
+	r.segment(500)
+	r.segment(500)
+	r.round()
+	st := r.tier.byName[stream]
+	failing, st.size, st.saved = false, 1<<30, time.Now() // as if it were large
+	clear(st.tries)
+	r.round()
+	if len(st.pending.segments) != 2 {
+		t.Fatalf("%d wait for the manifest, want 2", len(st.pending.segments))
+	}
+	r.advance(20 * time.Hour)
+	r.round()
+	floor := st.m.Load().Floor
+	r.flush()
+	if m := st.m.Load(); len(m.Segments) != 0 || m.Floor != floor || floor == 0 {
+		t.Errorf("%d segments are back, the floor is %d and was %d", len(m.Segments), m.Floor, floor)
+	}
+	for _, dir := range []string{"seg", "parquet/*"} {
+		if files, _ := filepath.Glob(r.file(dir, "*")); len(files) != 0 {
+			t.Errorf("segments are gone and files stay: %v", files)
+		}
+	}
+}
+
 func TestCostOfWhatGrows(t *testing.T) {
 	const gb = 1_000_000_000
 	days := func(p *float64) float64 {

@@ -287,7 +287,7 @@ func (t *Tier) present(ctx context.Context, seg *manifest.Segment) error {
 // retain removes from the store what its retention does not keep: first the manifest says so, then the objects go. What a crash
 // leaves is swept once after a start.
 func (t *Tier) retain(ctx context.Context, st *tiered) error {
-	m := st.m.Load()
+	m := st.withPending() // else what waits would come back behind the removal, and the floor with it
 	if !st.swept {
 		keys, err := manifest.Garbage(ctx, t.store, m)
 		if err != nil {
@@ -311,7 +311,7 @@ func (t *Tier) retain(ctx context.Context, st *tiered) error {
 	if !st.worth(bytes, st.retained) {
 		return nil
 	}
-	if err := t.save(ctx, st, m.WithoutFirst(n)); err != nil {
+	if err := t.savePending(ctx, st, m.WithoutFirst(n)); err != nil {
 		return err
 	}
 	st.retained = time.Now()
