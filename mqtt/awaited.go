@@ -157,9 +157,10 @@ func (s *ackStream) unlink(w *Awaited) {
 	s.waiting--
 }
 
-// stored has a publish wait whose record is durable.
+// stored has a publish wait whose record is durable. A copy of in waits: what newInbound makes holds the message with it.
 func (u *upstreamAcks) stored(s *ackStream, in *inbound, rec *spool.Record) {
-	u.await(&Awaited{u: u, s: s, in: in, began: time.Now(), partition: int(rec.Partition), at: rec.Offset})
+	waits := *in
+	u.await(&Awaited{u: u, s: s, in: &waits, began: time.Now(), partition: int(rec.Partition), at: rec.Offset})
 }
 
 // begin has a repetition wait.
