@@ -144,6 +144,12 @@ func (d *DeadLetters) redrive(w DeadLetterWork, letters []DeadLetter) DeadLetter
 	}
 	land := func(o outcome) {
 		l := &letters[o.i]
+		if _, waits := air[o.i]; !waits { // it was given up, and has landed after all
+			if o.res.Acked != 1 {
+				return // that was told
+			}
+			w.Failed = slices.DeleteFunc(w.Failed, func(f DeadLetterFailed) bool { return f.ID == l.ID })
+		}
 		delete(air, o.i)
 		if o.res.Acked == 1 {
 			taken = append(taken, *l)

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/forebay-gateway/forebay/bridge/downlink"
@@ -96,6 +97,45 @@ func TestRedriveTellsThatTheRouteHasMoved(t *testing.T) {
 		}
 		if n := p.b.DeadLetters().Waiting(); n != 1 {
 			t.Errorf("%d dead letters, want the one", n)
+		}
+	})
+}
+
+// A dead letter that lands after it was given up, while others are still in the air, is told once: as done.
+func TestRedriveTellsOnceOfWhatLandsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t, [2]int32{1, 1}, "telemetry", "u")
+		defer p.end()
+		cfg := p.config(RouteConfig{Topic: "telemetry", Filters: []string{"a"}})
+		other := cfg.Routes[0]
+		other.Name, other.Topic, other.Failover, other.Filters = "other", "u", Failover{}, []string{"b"}
+		cfg.Routes = append(cfg.Routes, other)
+		p.start(cfg)
+		for _, topic := range []string{"a", "b"} {
+			p.log.add("default", 0, spool.Record{Topic: topic, ClientID: "c", Payload: []byte(noise(1_500_000)), ReceivedAt: time.Now().UnixNano()})
+		}
+		p.until("dead letters", time.Minute, func() bool { return p.b.DeadLetters().Waiting() == 2 })
+		p.at(p.plant).setMaxMessage("telemetry", "3000000")
+		p.at(p.plant).setMaxMessage("u", "3000000")
+		time.Sleep(2 * time.Minute)
+		late := p.plant.cluster.Fault(produceFault("telemetry", kerr.NotEnoughReplicas, -1))
+		last := p.plant.cluster.Fault(produceFault("u", kerr.NotEnoughReplicas, -1))
+		go func() {
+			time.Sleep(time.Second)
+			if err := p.b.Failover(t.Context(), "all", "cloud"); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(2 * time.Second) // it is given up
+			late.Remove()
+			time.Sleep(5 * time.Second) // it has landed
+			last.Remove()
+		}()
+		w, err := p.b.DeadLetters().Redrive(t.Context(), DeadLetterQuery{}, false)
+		if err != nil || w.Done != 2 || len(w.Failed) != 0 {
+			t.Errorf("%+v, %v, want both done, and none failed", w, err)
+		}
+		if n := p.b.DeadLetters().Waiting(); n != 0 {
+			t.Errorf("%d dead letters are left", n)
 		}
 	})
 }
