@@ -109,12 +109,13 @@ func (d *downlink) info(now time.Time) Info {
 			i.Error = v.Err.Error()
 		}
 	}
-	known := d.looked && d.pausedSince.IsZero() && d.lookErr.Err == nil && up.Down.IsZero()
+	reads := d.looked && d.pausedSince.IsZero() && d.lookErr.Err == nil && up.Down.IsZero()
+	known := reads // of all partitions
 	var lag, maxLag int64
 	for _, p := range d.parts {
 		pi := p.info()
 		i.Partitions++
-		if !known { // what was the end is not any more
+		if !reads { // what was the end is not any more
 			pi.End, pi.Lag = -1, nil
 		}
 		if pi.Lag == nil {

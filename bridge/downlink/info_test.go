@@ -119,3 +119,23 @@ func TestTheOldestProblemIsTold(t *testing.T) {
 		t.Errorf("%+v, want the topic that has been missing for longest", i)
 	}
 }
+
+// A partition whose end is not known hides the lag of the downlink, and not that of the others.
+func TestOnePartitionWithoutAnEndHidesNoOther(t *testing.T) {
+	d := &downlink{cfg: commands(), up: new(kafka.Client), faults: map[string]*fault{}, looked: true, parts: map[kafka.Partition]*partition{}}
+	for n := range int32(16) {
+		p := kafka.Partition{Topic: "commands", N: n}
+		d.parts[p] = &partition{d: d, Partition: p, durable: 3, high: 5}
+	}
+	d.parts[kafka.Partition{Topic: "commands", N: 7}].high = -1
+	i := d.info(time.Now())
+	known := 0
+	for _, p := range i.PartitionList {
+		if p.Lag != nil && *p.Lag == 2 && p.End == 5 {
+			known++
+		}
+	}
+	if known != 15 || i.Lag != nil || i.MaxLag != nil || i.State != OK {
+		t.Errorf("the lag of %d partitions is known, want 15, and that of the downlink is %v, %v; it is %s", known, i.Lag, i.MaxLag, i.State)
+	}
+}
