@@ -123,11 +123,14 @@ func TestDelayedWillIsRetained(t *testing.T) {
 	s := start(t)
 	sub := s.connect(t, mqtttest.Connect{ID: "sub"})
 	sub.Subscribe("w/#", 1)
+	kept := 0
 	for topic, properties := range map[string]string{"w/ends": ``, "w/waits": forAnHour} {
 		s.connect(t, mqtttest.Connect{ID: topic, Properties: properties, Will: &mqtttest.Publish{
 			Topic: topic, QoS: 1, Retain: true, Payload: "bye", Properties: `18 00000001`,
 		}}).Close()
 		sub.Receive(mqtttest.Publish{Topic: topic, QoS: 1, Payload: "bye"})
+		kept++ // a subscriber of the log may have the will before the store of retained messages has
+		eventually(t, "store of retained messages", func() bool { return s.stats().Retained == kept })
 		late := s.connect(t, mqtttest.Connect{ID: "late"})
 		late.Subscribe(topic, 1)
 		late.Receive(mqtttest.Publish{Topic: topic, QoS: 1, Retain: true, Payload: "bye"})

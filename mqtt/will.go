@@ -87,6 +87,7 @@ func (srv *Server) publishWill(w *will, clientID string) {
 			if rec.Retain {
 				srv.retained.apply(asGiven(rec, expires))
 			}
+			srv.lanes.acknowledged(srv.spool.StreamFor(rec.Topic), rec) // a subscription that is made now begins behind it
 		}
 	}})
 }
