@@ -98,14 +98,15 @@ func newLifecycle(log *slog.Logger, timeout time.Duration, parts []part) *lifecy
 // start starts the parts in order. When one cannot start, those before it are stopped again. When ctx ends meanwhile, its error is
 // wrapped, and ErrStopIncomplete too when a part did not end before its moment.
 func (l *lifecycle) start(ctx context.Context) error {
+	told := time.Now() // to stop, or later
 	for i, p := range l.parts {
 		if err := ctx.Err(); err != nil {
-			return l.stopStarted(err, l.parts[:i], time.Now())
+			return l.stopStarted(err, l.parts[:i], told)
 		}
 		l.set(p.name, starting, nil)
 		began := time.Now()
-		told, err := l.startOne(ctx, p)
-		if err != nil {
+		var err error
+		if told, err = l.startOne(ctx, p); err != nil {
 			l.set(p.name, failed, err)
 			return l.stopStarted(fmt.Errorf("start %s: %w", p.name, err), l.parts[:i], told)
 		}

@@ -133,6 +133,34 @@ func TestStartThatDoesNotLookAtItsContextIsLeftWhenItsTimeIsOver(t *testing.T) {
 	})
 }
 
+// The time of the stop runs from the signal, whatever of it a start has used that ends well after all.
+func TestStartThatEndsAfterTheSignalLeavesWhatIsLeftToTheStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d diary
+		ctx, cancel := context.WithCancel(t.Context())
+		a, _ := fake(&d, "admin")
+		b, _ := fake(&d, "spool")
+		c, _ := fake(&d, "bridge")
+		b.start = func(context.Context) error {
+			d.write("start spool")
+			cancel()
+			time.Sleep(90 * time.Second)
+			return nil
+		}
+		b.stop = func(ctx context.Context) error { d.write("stop spool"); <-ctx.Done(); return ctx.Err() }
+		b.run = nil
+		l := newLifecycle(slog.New(slog.DiscardHandler), 100*time.Second, []part{a, b, c})
+		began := time.Now()
+		if err := l.start(ctx); !errors.Is(err, context.Canceled) || !errors.Is(err, ErrStopIncomplete) {
+			t.Errorf("got %v", err)
+		}
+		if took := time.Since(began); took != 95*time.Second {
+			t.Errorf("took %s, want 0.95 of the time of the stop", took)
+		}
+		d.check(t, "start admin", "start spool", "stop spool", "stop admin")
+	})
+}
+
 func TestPartsThatDoNotStopWhileTheGatewayStartsMakeTheStopIncomplete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d diary
