@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/forebay-gateway/forebay/bridge/downlink"
+	"github.com/forebay-gateway/forebay/mqtt"
 )
 
 // Whoever asks is told what is missing: the token, the part, the downlink.
@@ -69,6 +71,18 @@ func TestDownlinksSayWhyTheyDoNotAnswer(t *testing.T) {
 	refused(`"a/b": no such downlink`)
 	if l, err := c.Downlinks(ctx); err != nil || l.Downlinks == nil || len(l.Downlinks) > 0 {
 		t.Errorf("%+v, %v, want an empty list", l, err)
+	}
+}
+
+// A reload that meets downlinks which have not begun, or have ended with the gateway, is for another moment: nothing is broken.
+func TestReloadOfAGatewayThatStartsOrStopsIsForLater(t *testing.T) {
+	reload := func(context.Context) (Reloaded, error) { return Reloaded{}, downlink.ErrClosed }
+	h := New(Options{Token: token, Front: func() *mqtt.Server { return new(mqtt.Server) }, Reload: reload})
+	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/api/v1/reload", nil)
+	req.Header.Set("Authorization", "Bearer "+token)
+	w := httptest.NewRecorder()
+	if h.ServeHTTP(w, req); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("%d %s, want 503", w.Code, w.Body)
 	}
 }
 

@@ -151,7 +151,8 @@ func statusOf(err error) int {
 	case errors.Is(err, backup.ErrRunning), errors.Is(err, bridge.ErrBusy), errors.Is(err, bridge.ErrConfigured), errors.Is(err, bridge.ErrCannotMove),
 		errors.Is(err, replay.ErrBusy), errors.Is(err, replay.ErrState):
 		return http.StatusConflict
-	case errors.As(err, new(notOpen)), errors.Is(err, bridge.ErrClosed), errors.Is(err, replay.ErrClosed), errors.Is(err, spool.ErrClosed), errors.Is(err, context.DeadlineExceeded):
+	case errors.As(err, new(notOpen)), errors.Is(err, bridge.ErrClosed), errors.Is(err, downlink.ErrClosed), errors.Is(err, replay.ErrClosed), errors.Is(err, spool.ErrClosed),
+		errors.Is(err, context.DeadlineExceeded):
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusInternalServerError
