@@ -56,15 +56,16 @@ func TestSlowHandshakesMakePlaceForOthers(t *testing.T) {
 		c.Ping()
 		c.Disconnect()
 	}
-	if n := s.metric("limits_reached_total", "max_handshakes"); n < float64(len(listeners)) {
-		t.Errorf("%v have lost a place, want one for each listener", n)
-	}
 	if n := s.metric("handshake_failures_total", "timeout"); n != 0 {
 		t.Errorf("%v handshakes have ended by their own time", n)
 	}
-	if s.metric("handshake_failures_total", "too_slow") == 0 || s.log.count("do not go on") == 0 {
-		t.Error("nothing tells of it")
-	}
+	// It is told after the place is given.
+	eventually(t, "nobody has lost a place of one of the listeners", func() bool {
+		return s.metric("limits_reached_total", "max_handshakes") >= float64(len(listeners))
+	})
+	eventually(t, "nothing tells of it", func() bool {
+		return s.metric("handshake_failures_total", "too_slow") > 0 && s.log.count("do not go on") > 0
+	})
 }
 
 // Slow handshakes of many addresses make place too, each for a newcomer.
