@@ -237,12 +237,31 @@ func TestLiveFirstWithAStuckTopic(t *testing.T) {
 	})
 }
 
+// The first moments of an outage are no backlog: records are older than live_after then, and the last acknowledgement is not long ago.
+func TestTheBeginningOfAnOutageIsNoBacklog(t *testing.T) {
+	eachDelivery(t, func(t *testing.T, delivery string) {
+		p := newPair(t, [2]int32{2, 2}, "t")
+		defer p.end()
+		cfg := p.liveConfig(delivery, RouteConfig{Topic: "t", Rate: 100 << 10, BacklogRate: 4 << 10})
+		cfg.Routes[0].LiveAfter = unit.Duration(time.Second)
+		p.start(cfg)
+		p.flow(oneTopic("a"), 8, 5*time.Second)
+		p.plant.down()
+		p.flow(oneTopic("a"), 8, 20*time.Second)
+		if s := p.b.Stats()[0]; s.Splits != 0 {
+			t.Errorf("%d splits while nothing is acknowledged", s.Splits)
+		}
+		p.plant.up()
+		p.delivered(5 * time.Minute)
+		if got, _ := p.split(p.consumeAt(p.plant, "t")); got != (tally{}) {
+			t.Errorf("records %+v", got)
+		}
+	})
+}
+
 // Outage upon outage: backlogs are queued, their number is bounded, and all of them are delivered.
 func TestLiveFirstQueuesBacklogs(t *testing.T) {
 	eachDelivery(t, func(t *testing.T, delivery string) {
-		if delivery == ExactlyOnce && killRounds(0, 1) == 0 {
-			t.Skip("in the long form (FOREBAY_CRASH=long)")
-		}
 		p := newPair(t, [2]int32{2, 2}, "t")
 		defer p.end()
 		p.start(p.liveConfig(delivery, RouteConfig{Topic: "t", Rate: 40 << 10, BacklogRate: 2 << 10}))
@@ -336,9 +355,6 @@ func (r *rig) drainedButBacklog() {
 // A route that fails over takes its backlog along.
 func TestLiveFirstFailsOverWithItsBacklog(t *testing.T) {
 	eachDelivery(t, func(t *testing.T, delivery string) {
-		if delivery == ExactlyOnce && killRounds(0, 1) == 0 {
-			t.Skip("in the long form (FOREBAY_CRASH=long)")
-		}
 		p := newPair(t, [2]int32{2, 2}, "t")
 		defer p.end()
 		cfg := p.config(RouteConfig{Topic: "t", Delivery: delivery, Drain: LiveFirst, LiveAfter: unit.Duration(5 * time.Second), Rate: 100 << 10, BacklogRate: 4 << 10})

@@ -24,7 +24,7 @@ type splitting struct {
 
 // How routes are split.
 const (
-	acksFor    = 3 * time.Second  // acknowledgements come: the last one is not older
+	acksFor    = 3 * time.Second  // acknowledgements come: the last one is not older, nor older than half of live_after
 	splitAfter = lookEvery        // a backlog that is gone by the next look is none
 	splitLand  = time.Second      // for what is in the air; it may also land later
 	splitAgain = 30 * time.Second // behind one that could not be made: it ends a stint all the same
@@ -45,7 +45,7 @@ func (r *route) wantsSplit(now time.Time) bool {
 	if acked != s.acked {
 		s.acked, s.ackedAt = acked, now
 	}
-	if !behind || now.Before(s.after) || s.ackedAt.IsZero() || now.Sub(s.ackedAt) > acksFor || r.isPaused() || st.taken() || len(r.backlogged()) >= maxBacklogs {
+	if !behind || now.Before(s.after) || s.ackedAt.IsZero() || now.Sub(s.ackedAt) > r.acksFor() || r.isPaused() || st.taken() || len(r.backlogged()) >= maxBacklogs {
 		s.behind = time.Time{}
 		return false
 	}
@@ -54,6 +54,10 @@ func (r *route) wantsSplit(now time.Time) bool {
 	}
 	return now.Sub(s.behind) >= splitAfter
 }
+
+// acksFor is how old the last acknowledgement of an upstream that acknowledges may be. When an upstream goes away, records are older than
+// live_after only after that: a split would then put aside the first moments of the outage alone, and end a stint for it.
+func (r *route) acksFor() time.Duration { return min(acksFor, time.Duration(r.cfg.LiveAfter)/2) }
 
 // isWatched reports whether somebody has to look after r's upstream or its backlogs.
 func (r *route) isWatched() bool {
@@ -90,7 +94,7 @@ func (f *feeder) isBehind(limit time.Duration, flowing bool) (acked uint64, behi
 		if !l.detached || l.partition < 0 || l.paused || l.held || l.poison {
 			return false
 		}
-		if flowing && (l.failures > 0 || l.check != checked || now.Sub(l.progress) > acksFor) {
+		if flowing && (l.failures > 0 || l.check != checked || now.Sub(l.progress) > f.r.acksFor()) {
 			return false
 		}
 		t, known := l.oldest()
