@@ -51,6 +51,7 @@ type lane struct {
 	delivered spool.Offset // everything of the lane below is delivered, as an earlier run has stored
 	sentTo    spool.Offset // behind the last that this run has sent
 	there     []uint64     // spool offsets that the partition was found to have, ascending
+	readFrom  int64        // where it was read from for that; negative when that was not known
 	kafkaNext int64        // behind the last acknowledged message in the partition; negative when it is not known
 	savedNext int64        // of it, what the entry says
 

@@ -105,7 +105,7 @@ func (f *feeder) collect() (changes []spool.Change, saved []savedLane) {
 	hints := 0
 	for i := range f.lanes {
 		l := f.lanes[(f.savedTo+i)%len(f.lanes)]
-		s := savedLane{l, !l.detached, l.unacked(), l.kafkaNext}
+		s := savedLane{l, !l.detached, l.unacked(), l.known()}
 		switch {
 		case !l.detached && l.stored && s.at >= f.committed:
 			// The cursor speaks for the lane again. From here on, should it be detached anew, the cursor waits for a new entry.
@@ -114,7 +114,7 @@ func (f *feeder) collect() (changes []spool.Change, saved []savedLane) {
 		case l.detached && !l.stored, l.stored && l.savedAt != s.at:
 			s.attached = false
 			put(l, "d", s)
-		case !l.detached && !l.stored && l.kafkaNext != l.savedNext && hints < maxHints:
+		case !l.detached && !l.stored && s.next != l.savedNext && hints < maxHints:
 			if hints++; hints == maxHints {
 				f.savedTo = (f.savedTo + i + 1) % len(f.lanes)
 				defer signal(f.saveC)

@@ -163,9 +163,9 @@ func (l *lane) knows() bool {
 		return false
 	}
 	if l.check == checkDue {
-		l.check = checking
+		l.check, l.readFrom = checking, l.known()
 		l.f.up.ReadBack(&kafka.Scan{
-			Topic: l.out.topic, Partition: l.partition, From: l.kafkaNext, Since: l.f.r.mapper.OldestTime(l.pending[0].Received()),
+			Topic: l.out.topic, Partition: l.partition, From: l.readFrom, Since: l.f.r.mapper.OldestTime(l.pending[0].Received()),
 			Header: headerID, Prefix: fmt.Sprintf("%s/%s/%d/", l.f.r.gatewayID, l.f.r.cfg.Stream, l.f.partition), Except: []string{headerRedrive, replay.Header},
 			Done: l.wasRead,
 		})
@@ -217,6 +217,15 @@ func (l *lane) wasRead(found []uint64, next int64, err error) {
 }
 
 const readHint = "allow this client to read the topic (ACL READ), or set after_crash: resend on the route"
+
+// known is the Kafka offset from which on the partition has what is not known to be delivered of the lane. While the lane has not met all
+// that was found there, it is where that begins: whoever reads back next finds it again.
+func (l *lane) known() int64 {
+	if n := len(l.there); n > 0 && spool.Offset(l.there[n-1]) >= l.unacked() {
+		return l.readFrom
+	}
+	return l.kafkaNext
+}
 
 // isThere reports whether a record of the lane is delivered, by what an earlier run has stored or by what was found. Offsets
 // are asked for in ascending order, but what was asked for may come again.

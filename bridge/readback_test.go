@@ -76,6 +76,37 @@ func TestCrashesAtAnyMomentDoubleNothing(t *testing.T) {
 	}
 }
 
+// What was found in Kafka, and not met again before the next crash, is found by the run after that too: a route with a rate takes its time to
+// meet it.
+func TestCrashWhileWhatWasFoundIsMetDoublesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, newMemLog(map[string]int{"default": 2}), kfake.SeedTopics(2, "t"))
+		defer r.end()
+		fast, slow := oneRoute(RouteConfig{Topic: "t"}), oneRoute(RouteConfig{Topic: "t", Rate: 8 << 10})
+		r.start(fast)
+		r.publish(levels(1), 12, 10)
+		r.drained(time.Minute)
+		r.publish(levels(1), 12, 400)
+		before := r.log.clone()
+		r.drained(time.Minute)
+		r.crash(before)
+		for range 3 {
+			r.start(slow)
+			r.until("something is found", time.Minute, func() bool { return r.b.Stats()[0].Found > 0 })
+			r.publish(levels(1), 12, 1)
+			time.Sleep(2 * time.Second)
+			left := r.b.Stats()[0].Lag
+			r.crash(r.log.clone())
+			if left < 500 {
+				t.Fatalf("only %d records are left to be met", left)
+			}
+		}
+		r.start(fast)
+		r.drained(time.Minute)
+		r.complete("t")
+	})
+}
+
 // A partition that may not be read: nothing is lost, some comes twice, and that is said.
 func TestReadingBackWithoutTheRightIsSaid(t *testing.T) {
 	for _, key := range []kmsg.Key{kmsg.Fetch, kmsg.ListOffsets} {
