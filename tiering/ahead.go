@@ -14,10 +14,10 @@ type ahead struct {
 	release func() // nil when it could not be fetched; the reader's matter
 }
 
-// ahead begins to fetch a segment that is read after cur. It ends with ctx, when closed is closed, and by close; nil when the cache has no
-// room for both.
+// ahead begins to fetch a segment that is read after cur. It ends with ctx, when closed is closed, and by close; nil when it is read where it
+// lies, or the cache has no room for both.
 func (c *Cache) ahead(ctx context.Context, closed <-chan struct{}, s store.Store, cur, next *manifest.Segment) *ahead {
-	if cur.Bytes+next.Bytes > c.size {
+	if inPlace(s, next) != "" || cur.Bytes+next.Bytes > c.size {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(ctx)

@@ -27,7 +27,7 @@ func benchRig(b *testing.B, payload func(rng *rand.Rand) []byte) (r *rig, record
 		r.cfg.PartSize, r.cfg.CacheSize = d.PartSize, d.CacheSize
 		r.scfg.Segment.MaxSize = 16 << 20
 		r.scfg.Segment.Codec = "zstd"
-		r.quiet = true
+		r.quiet, r.inPlace = true, true
 	})
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 16 {

@@ -18,7 +18,9 @@ import (
 	"github.com/forebay-gateway/forebay/tiering/store"
 )
 
-// Cache holds segments that were fetched, verified, in files below one directory. It belongs to one process.
+// Cache holds segments that were fetched, verified, in files below one directory. Those of a store that has files itself are read where they
+// lie, and held only while somebody reads them: its disk can be taken away then, and what retention removes makes room. It belongs to one
+// process.
 type Cache struct {
 	dir   string
 	size  int64
@@ -26,7 +28,7 @@ type Cache struct {
 	limit *limiter
 	open  int // segments at most
 
-	fetchedBytes, hits, misses atomic.Uint64
+	fetchedBytes, hits, misses, inPlace atomic.Uint64
 
 	mu      sync.Mutex
 	entries map[string]*cached
@@ -40,6 +42,8 @@ type cached struct {
 	err     error
 	path    string
 	bytes   int64
+	inPlace bool // path is the store's
+	brief   bool // gone as soon as nobody uses it: in place, or damaged and perhaps mended in the store
 	users   int
 	last    time.Time
 }
@@ -77,38 +81,65 @@ func (c *Cache) get(ctx context.Context, s store.Store, seg *manifest.Segment) (
 		first := e == nil
 		if first {
 			e = &cached{ready: make(chan struct{}), path: filepath.Join(c.dir, seg.SHA256+".fetched"), bytes: seg.Bytes}
+			if path := inPlace(s, seg); path != "" {
+				e.path, e.bytes, e.inPlace, e.brief = path, 0, true, true
+			}
 			c.entries[key] = e
 		}
 		e.users++
 		c.mu.Unlock()
-		if first {
-			c.misses.Add(1)
-			c.fetchInto(ctx, s, seg, key, e)
-		} else {
+		switch {
+		case !first:
 			c.hits.Add(1)
+		case e.inPlace:
+			c.inPlace.Add(1)
+		default:
+			c.misses.Add(1)
+		}
+		if first {
+			c.fill(ctx, s, seg, key, e)
 		}
 		select {
 		case <-e.ready:
 		case <-ctx.Done():
-			c.done(e)
+			c.done(key, e)
 			return nil, nil, ctx.Err()
 		}
 		if e.err == nil {
-			return e.archive, sync.OnceFunc(func() { c.done(e) }), nil
+			return e.archive, sync.OnceFunc(func() { c.done(key, e) }), nil
 		}
-		c.done(e)
+		c.done(key, e)
 		if first || !errors.Is(e.err, context.Canceled) && !errors.Is(e.err, context.DeadlineExceeded) { // the one who fetched gave up, we have not
 			return nil, nil, e.err
 		}
 	}
 }
 
-func (c *Cache) done(e *cached) {
+func (c *Cache) done(key string, e *cached) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e.users--
 	e.last = time.Now()
+	if e.brief && e.users == 0 && c.entries[key] == e {
+		_ = c.dropLocked(key, e)
+	}
 	_ = c.evictLocked(c.size)
+}
+
+// dropLocked closes a segment that nobody uses, and removes it when it is ours.
+func (c *Cache) dropLocked(key string, e *cached) (err error) {
+	delete(c.entries, key)
+	if e.archive != nil {
+		err = e.archive.Close()
+		c.used -= e.bytes
+	}
+	if e.inPlace {
+		return err
+	}
+	if rerr := os.Remove(e.path); rerr != nil && !errors.Is(rerr, os.ErrNotExist) {
+		err = errors.Join(err, rerr)
+	}
+	return err
 }
 
 const cacheOpen = 128 // segments in the cache: each is an open file, with two descriptors, however small it is
@@ -134,14 +165,7 @@ func (c *Cache) evictLocked(fits int64) error {
 		if c.used <= fits && fits > 0 && len(c.entries) <= c.open {
 			break
 		}
-		delete(c.entries, o.key)
-		if o.e.archive != nil {
-			errs = append(errs, o.e.archive.Close())
-			c.used -= o.e.bytes
-		}
-		if err := os.Remove(o.e.path); err != nil && !errors.Is(err, os.ErrNotExist) {
-			errs = append(errs, err)
-		}
+		errs = append(errs, c.dropLocked(o.key, o.e))
 	}
 	return errors.Join(errs...)
 }
@@ -153,19 +177,18 @@ func (c *Cache) Used() int64 {
 	return c.used
 }
 
-func (c *Cache) fetchInto(ctx context.Context, s store.Store, seg *manifest.Segment, key string, e *cached) {
+// fill is for the first who wants a segment.
+func (c *Cache) fill(ctx context.Context, s store.Store, seg *manifest.Segment, key string, e *cached) {
 	defer close(e.ready)
 	c.mu.Lock()
-	_ = c.evictLocked(max(c.size-seg.Bytes, 1))
+	_ = c.evictLocked(max(c.size-e.bytes, 1))
 	c.mu.Unlock()
-	e.archive, e.err = c.fetchOpen(ctx, s, seg, e.path)
-	if errors.Is(e.err, syscall.ENOSPC) || errors.Is(e.err, syscall.EDQUOT) {
-		c.mu.Lock()
-		_ = c.evictLocked(0) // all that nobody uses
-		c.mu.Unlock()
-		if e.archive, e.err = c.fetchOpen(ctx, s, seg, e.path); errors.Is(e.err, syscall.ENOSPC) || errors.Is(e.err, syscall.EDQUOT) {
-			e.err = fmt.Errorf("%w: %w", ErrNoRoom, e.err)
-		}
+	if e.inPlace {
+		e.archive, e.err = c.openInPlace(ctx, s, seg, e.path)
+	} else {
+		var whole bool
+		e.archive, whole, e.err = c.fetchRoom(ctx, s, seg, e.path)
+		e.brief = !whole
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -176,20 +199,49 @@ func (c *Cache) fetchInto(ctx context.Context, s store.Store, seg *manifest.Segm
 	c.used += e.bytes
 }
 
-// fetchOpen fetches a segment and opens it. One that comes with another hash is fetched once more: the way may have been at fault.
-func (c *Cache) fetchOpen(ctx context.Context, s store.Store, seg *manifest.Segment, path string) (*spool.Archive, error) {
-	err := c.fetch(ctx, s, seg, path)
+// fetchRoom is fetchOpen, once more with all removed that nobody uses when the disk is full.
+func (c *Cache) fetchRoom(ctx context.Context, s store.Store, seg *manifest.Segment, path string) (a *spool.Archive, whole bool, err error) {
+	full := func(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
+	if a, whole, err = c.fetchOpen(ctx, s, seg, path); !full(err) {
+		return a, whole, err
+	}
+	c.mu.Lock()
+	_ = c.evictLocked(0)
+	c.mu.Unlock()
+	if a, whole, err = c.fetchOpen(ctx, s, seg, path); full(err) {
+		err = fmt.Errorf("%w: %w", ErrNoRoom, err)
+	}
+	return a, whole, err
+}
+
+// fetchOpen fetches a segment and opens it. One that comes with another hash is fetched once more: the way may have been at fault. When it is
+// another one then too, what is whole of it can be read: each batch has a checksum.
+func (c *Cache) fetchOpen(ctx context.Context, s store.Store, seg *manifest.Segment, path string) (a *spool.Archive, whole bool, err error) {
+	err = c.fetch(ctx, s, seg, path)
 	if errors.Is(err, ErrDamaged) {
 		err = c.fetch(ctx, s, seg, path)
 	}
-	if err == nil {
-		var a *spool.Archive
-		if a, err = spool.OpenArchive(path, c.keys); err == nil {
-			return a, nil
+	if err == nil || errors.Is(err, errOtherHash) {
+		a, oerr := openSame(path, c.keys, seg)
+		if oerr == nil {
+			return a, err == nil, nil
 		}
+		err = errors.Join(err, oerr)
 	}
 	_ = os.Remove(path)
-	return nil, err
+	return nil, false, err
+}
+
+// openSame opens the file of a segment, and wants it to be that one.
+func openSame(path string, keys *crypt.Keyring, seg *manifest.Segment) (*spool.Archive, error) {
+	a, err := spool.OpenArchive(path, keys)
+	if err != nil {
+		return nil, err
+	}
+	if is := manifest.EntryOf(a.Sealed); is.Stream != seg.Stream || is.Sequence != seg.Sequence || !is.Same(seg) {
+		return nil, errors.Join(fmt.Errorf("segment %d of %s: %w: its file is that of another one", seg.Sequence, seg.Stream, ErrDamaged), a.Close())
+	}
+	return a, nil
 }
 
 func (c *Cache) fetch(ctx context.Context, s store.Store, seg *manifest.Segment, path string) error {

@@ -231,7 +231,15 @@ func (d *coldDump) segment(ctx context.Context, seg, after *manifest.Segment, p 
 			return at, true, nil
 		}
 	}
-	return a.Dump(ctx, p, at, q, d.c.clock(), d.give)
+	var damage damage
+	return a.Dump(ctx, p, at, q, d.c.clock(), func(i spool.DumpItem) error {
+		if i.Record == nil && i.Gap.Reason == spool.GapDamaged {
+			if _, err := damage.meets(ctx, d.c.Store, seg); err != nil {
+				return err
+			}
+		}
+		return d.give(i)
+	})
 }
 
 // gap tells about offsets that neither the store nor the spool has.

@@ -24,7 +24,8 @@ type Config struct {
 	// says how large it is; half of the traffic).
 	Verify Verify `yaml:"verify"`
 
-	// Size of the objects that a segment is stored in. An upload that breaks off goes on with the first part that is missing.
+	// Size of the objects that a segment is stored in. An upload that breaks off goes on with the first part that is missing. A
+	// directory takes a segment as one file.
 	PartSize unit.Bytes `yaml:"part_size"`
 
 	// Most bytes a second to and from the store, reading back included; 0 is no limit.

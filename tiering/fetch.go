@@ -60,7 +60,7 @@ func Fetch(ctx context.Context, s store.Store, seg *manifest.Segment, w io.Write
 		}
 	}
 	if sum := h.sum(); sum != seg.SHA256 {
-		return got, fmt.Errorf("segment %d of %s: %w: its SHA-256 is %s, want %s", seg.Sequence, seg.Stream, ErrDamaged, sum, seg.SHA256)
+		return got, fmt.Errorf("segment %d of %s: %w: %w: its SHA-256 is %s, want %s", seg.Sequence, seg.Stream, ErrDamaged, errOtherHash, sum, seg.SHA256)
 	}
 	return got, nil
 }
@@ -82,7 +82,10 @@ type writeError struct{ err error }
 
 func (e *writeError) Error() string { return e.err.Error() }
 
-var errShort = errors.New("object ends early")
+var (
+	errShort     = errors.New("object ends early")
+	errOtherHash = errors.New("all of it came, with other bytes")
+)
 
 const fetchPiece = 256 << 10
 

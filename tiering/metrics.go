@@ -45,7 +45,7 @@ func (m *metrics) unregister() {
 type collector struct {
 	t *Tier
 
-	up, paused, cache, fetched, hits, misses                                          *prometheus.Desc
+	up, paused, cache, fetched, hits, misses, inPlace                                 *prometheus.Desc
 	coldBytes, coldSegments, behindBytes, behindSegments, behindSeconds               *prometheus.Desc
 	uploaded, uploadedBytes, removedLocal, removedCold, damaged, growth, fullIn, cost *prometheus.Desc
 }
@@ -62,6 +62,7 @@ func newCollector(t *Tier) *collector {
 		fetched:        d("fetched_bytes_total", "Bytes that were fetched from the store to be read."),
 		hits:           d("cache_hits_total", "Segments that a reader found in the cache."),
 		misses:         d("cache_misses_total", "Segments that had to be fetched."),
+		inPlace:        d("in_place_total", "Segments that were opened where a directory has them."),
 		coldBytes:      d("cold_bytes", "Bytes of a stream's segments in the store.", "stream"),
 		coldSegments:   d("cold_segments", "Segments of a stream in the store.", "stream"),
 		behindBytes:    d("behind_bytes", "Bytes of sealed segments that are not stored.", "stream"),
@@ -80,7 +81,7 @@ func newCollector(t *Tier) *collector {
 
 func (c *collector) descs() []*prometheus.Desc {
 	return []*prometheus.Desc{
-		c.up, c.paused, c.cache, c.fetched, c.hits, c.misses, c.coldBytes, c.coldSegments, c.behindBytes, c.behindSegments, c.behindSeconds,
+		c.up, c.paused, c.cache, c.fetched, c.hits, c.misses, c.inPlace, c.coldBytes, c.coldSegments, c.behindBytes, c.behindSegments, c.behindSeconds,
 		c.uploaded, c.uploadedBytes, c.removedLocal, c.removedCold, c.damaged, c.growth, c.fullIn, c.cost,
 	}
 }
@@ -105,6 +106,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	counter(c.fetched, c.t.cache.fetchedBytes.Load())
 	counter(c.hits, c.t.cache.hits.Load())
 	counter(c.misses, c.t.cache.misses.Load())
+	counter(c.inPlace, c.t.cache.inPlace.Load())
 	for _, l := range s.Streams {
 		st := c.t.byName[l.Stream]
 		age := 0.0

@@ -27,6 +27,7 @@ type Reader struct {
 	release func()
 	ahead   *ahead // what is read after archive; nil before it is worth it
 	looked  bool   // for ahead, since archive was opened
+	damage  damage // likewise
 
 	once   sync.Once
 	closed chan struct{}
@@ -145,15 +146,15 @@ func passes(err error) bool {
 // try looks once where the next offset is; false without an error means: look again.
 func (r *Reader) try(ctx context.Context) (spool.Batch, bool, error) {
 	if r.archive != nil {
-		b, ok, err := r.archive.Next()
-		if ok && !r.looked {
-			r.fetchAhead(b.Next)
-		}
-		if ok || err != nil {
-			return b, ok, err
+		b, ok, err := r.fromArchive(ctx)
+		if ok {
+			return b, true, nil
 		}
 		r.release()
 		r.release, r.archive, r.seg = nil, nil, nil
+		if err != nil {
+			return spool.Batch{}, false, err
+		}
 	}
 	start, _ := r.t.spool.Bounds(r.st.name, r.partition)
 	if r.local == nil && r.next >= start {
@@ -170,6 +171,30 @@ func (r *Reader) try(ctx context.Context) (spool.Batch, bool, error) {
 		return r.fromLocal(ctx)
 	}
 	return r.fromStore(ctx, start)
+}
+
+// fromArchive reads the segment that is open; false at its end.
+func (r *Reader) fromArchive(ctx context.Context) (spool.Batch, bool, error) {
+	b, ok, err := r.archive.Next()
+	if ok && b.Gap != nil && b.Gap.Reason == spool.GapDamaged {
+		first, err := r.damage.meets(ctx, r.t.store, r.seg)
+		if err != nil {
+			return spool.Batch{}, false, err
+		}
+		if first {
+			r.damaged(r.seg, fmt.Errorf("records %d to %d: %w", b.Gap.From, b.Gap.To-1, ErrDamaged))
+		}
+	}
+	if ok && !r.looked {
+		r.fetchAhead(b.Next)
+	}
+	return b, ok, err
+}
+
+// damaged tells of a segment.
+func (r *Reader) damaged(seg *manifest.Segment, err error) {
+	r.st.damagedReads.Add(1)
+	r.t.log.Error("stored segment is damaged; what cannot be read of it is a gap", "stream", r.st.name, "partition", r.partition, "segment", seg.Sequence, "err", err)
 }
 
 // fromLocal reads the spool. When the log start has passed us, what is missing may be in the store.
@@ -231,14 +256,14 @@ func (r *Reader) fromStore(ctx context.Context, start spool.Offset) (spool.Batch
 		if errors.Is(err, store.ErrNotExist) && !r.t.ours.Load() { // nothing is there: a disk that is not mounted, not damage
 			return spool.Batch{}, false, err
 		}
-		r.st.damagedReads.Add(1)
-		r.t.log.Error("stored segment is damaged; its records are a gap for who reads", "stream", r.st.name, "segment", seg.Sequence, "err", err)
+		r.damaged(seg, err)
 		return speak(p.Next, spool.GapDamaged)
 	}
 	if err != nil {
 		return spool.Batch{}, false, err
 	}
-	r.archive, r.release, r.seg, r.looked = a.NewReader(r.partition, r.next, r.match, r.t.spool.Clock), release, seg, false
+	r.archive, r.release, r.seg = a.NewReader(r.partition, r.next, r.match, r.t.spool.Clock), release, seg
+	r.looked, r.damage = false, damage{}
 	return spool.Batch{}, false, nil
 }
 

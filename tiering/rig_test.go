@@ -43,6 +43,7 @@ type rig struct {
 	options store.Options
 	n       int
 	quiet   bool            // no log
+	inPlace bool            // segments are read where the store has them, as of a directory; else they are fetched
 	asked   chan spool.Keep // what the spool was told when it asked whether a segment may go; nil: nobody listens
 	parquet func(ctx context.Context, a *spool.Archive, path string) error
 	mono    func() time.Duration // of the spool, where the wall clock steps
@@ -84,6 +85,7 @@ func (r *rig) open() {
 		r.t.Fatal(err)
 	}
 	r.faults = storetest.NewFaulty(cold)
+	r.faults.InPlace = r.inPlace
 	log := slog.New(slog.NewTextHandler(testWriter{r.t}, nil))
 	if r.quiet {
 		log = slog.New(slog.DiscardHandler)

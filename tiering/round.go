@@ -230,7 +230,7 @@ func (t *Tier) removeLocal(ctx context.Context, st *tiered) error {
 		if !stored || seg.Created.UnixNano() != se.ID().Created || i == 0 && !se.Oldest || !se.Delivered || own.Sub(later(se.SealedAt, se.Created)) < st.cfg.KeepLocal.Std() {
 			return nil
 		}
-		if err := t.present(ctx, seg); errors.Is(err, ErrDamaged) {
+		if err := present(ctx, t.store, seg); errors.Is(err, ErrDamaged) {
 			if err := t.again(ctx, st, se, err); err != nil {
 				return err
 			}
@@ -268,11 +268,11 @@ func later(a, b time.Time) time.Time {
 }
 
 // present asks the store whether all of a segment is there.
-func (t *Tier) present(ctx context.Context, seg *manifest.Segment) error {
+func present(ctx context.Context, s store.Store, seg *manifest.Segment) error {
 	left := seg.Bytes
 	for part := range seg.Parts() {
 		want := min(left, seg.PartSize)
-		o, err := t.store.Stat(ctx, manifest.PartKey(seg.Stream, seg.Sequence, part))
+		o, err := s.Stat(ctx, manifest.PartKey(seg.Stream, seg.Sequence, part))
 		if errors.Is(err, store.ErrNotExist) || err == nil && o.Size != want {
 			return fmt.Errorf("segment %d of %s is stored, and part %d is not what it was: %w", seg.Sequence, seg.Stream, part, errors.Join(ErrDamaged, err))
 		}

@@ -238,18 +238,20 @@ func TestReadsGoOnAfterALostConnection(t *testing.T) {
 	r.all(0)
 }
 
+// flip changes a byte in the middle of a file.
+func flip(path string) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	b[len(b)/2] ^= 0x10
+	return os.WriteFile(path, b, 0o640)
+}
+
 func TestStoredSegmentThatIsDamagedLaterIsAGap(t *testing.T) {
 	for what, spoil := range map[string]func(path string) error{
 		"cut":  func(path string) error { return os.Truncate(path, 100) },
 		"gone": os.Remove,
-		"flipped": func(path string) error {
-			b, err := os.ReadFile(path)
-			if err != nil {
-				return err
-			}
-			b[len(b)/2] ^= 0x10
-			return os.WriteFile(path, b, 0o640)
-		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			r := newRig(t, nil)
@@ -263,6 +265,34 @@ func TestStoredSegmentThatIsDamagedLaterIsAGap(t *testing.T) {
 			if len(got) != 1000 || gaps != 2 {
 				t.Errorf("dump: %d records, %d gaps", len(got), gaps)
 			}
+		})
+	}
+}
+
+// A byte that has changed in the store costs the batch that it is in, and no other; once it is mended there, nothing.
+func TestOtherBytesInTheStoreCostTheirBatchOnly(t *testing.T) {
+	for _, inPlace := range []bool{false, true} {
+		t.Run(fmt.Sprintf("in place %v", inPlace), func(t *testing.T) {
+			r := newRig(t, func(r *rig) { r.inPlace = inPlace })
+			r.cold(3)
+			part := "0001"
+			if inPlace {
+				part = "0000"
+			}
+			path := r.file("seg", fmt.Sprintf("%016x.db.%s", r.tier.byName[stream].m.Load().Segments[1].Sequence, part))
+			sound := readFile(t, path)
+			if err := flip(path); err != nil {
+				t.Fatal(err)
+			}
+			r.all(1)
+			if n := r.tier.byName[stream].damagedReads.Load(); n != 1 {
+				t.Errorf("counted %d times", n)
+			}
+			if got, gaps := r.dump(spool.DumpQuery{Partition: -1}); len(got) <= 1000 || len(got) >= 1500 || gaps != 1 {
+				t.Errorf("dump: %d records, %d gaps", len(got), gaps)
+			}
+			writeFile(t, path, sound)
+			r.all(0)
 		})
 	}
 }

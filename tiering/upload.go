@@ -51,11 +51,13 @@ func (u *uploader) upload(ctx context.Context, f *spool.SealedFile) (*manifest.S
 	default:
 		return nil, err
 	}
-	seg.PartSize = u.partSize
+	if seg.PartSize = seg.Bytes; inPlace(u.store, &seg) == "" { // else one file, which can be read where it lies
+		seg.PartSize = u.partSize
+	}
 	whole := sha256.New()
 	for part := range seg.Parts() {
-		off := int64(part) * u.partSize
-		if err := u.part(ctx, f, &seg, part, off, min(u.partSize, seg.Bytes-off), whole); err != nil {
+		off := int64(part) * seg.PartSize
+		if err := u.part(ctx, f, &seg, part, off, min(seg.PartSize, seg.Bytes-off), whole); err != nil {
 			return nil, fmt.Errorf("segment %d of %s, part %d: %w", seg.Sequence, seg.Stream, part, err)
 		}
 	}

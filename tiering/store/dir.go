@@ -26,7 +26,10 @@ type Dir struct {
 	swept map[string]bool // directories in which leftovers were looked for
 }
 
-var _ Store = (*Dir)(nil)
+var (
+	_ Store = (*Dir)(nil)
+	_ Files = (*Dir)(nil)
+)
 
 const tempSuffix = ".part~"
 
@@ -120,6 +123,12 @@ func (d *Dir) path(key string) (string, error) {
 		return "", err
 	}
 	return filepath.Join(d.root, filepath.FromSlash(key)), nil
+}
+
+// File implements Files.
+func (d *Dir) File(key string) string {
+	path, _ := d.path(key)
+	return path
 }
 
 // Put implements Store.

@@ -36,6 +36,12 @@ type Store interface {
 	Close() error
 }
 
+// Files is a Store whose objects are files of this machine, which may be read where they lie.
+type Files interface {
+	// File is the path of an object's file; "" when a key has none. Whether it is there is for whoever opens it to find out.
+	File(key string) string
+}
+
 // PutOptions say how an object is stored.
 type PutOptions struct {
 	IfAbsent bool

@@ -14,6 +14,9 @@ import (
 type Faulty struct {
 	store.Store
 
+	// InPlace has the files of the store read where they lie, if it has files. Set before the first use.
+	InPlace bool
+
 	mu     sync.Mutex
 	before func(op, key string) error                               // nil passes
 	cut    func(key string, offset, n int64) (after int64, ok bool) // a read breaks off after so many bytes
@@ -44,6 +47,14 @@ func (f *Faulty) Cut(fn func(key string, offset, n int64) (after int64, ok bool)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.cut = fn
+}
+
+// File implements store.Files, once InPlace is set.
+func (f *Faulty) File(key string) string {
+	if files, ok := f.Store.(store.Files); ok && f.InPlace {
+		return files.File(key)
+	}
+	return ""
 }
 
 // Puts is how often objects whose key contains part were written, Gets how often they were read.
