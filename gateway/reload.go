@@ -26,12 +26,13 @@ var errStarting = errors.New("the gateway has not started: see /readyz")
 func (g *Gateway) Reload(ctx context.Context) (api.Reloaded, error) {
 	g.reloading.Lock()
 	defer g.reloading.Unlock()
-	front := g.front()
-	if front == nil {
+	select {
+	case <-g.ready:
+	default:
 		return api.Reloaded{}, errStarting
 	}
 	r, err := g.reloadConfig(ctx)
-	err = errors.Join(front.Reload(), err)
+	err = errors.Join(g.front().Reload(), err)
 	if err != nil {
 		g.log.Error("reload: what has a fault stays as it was", "err", err)
 	}

@@ -36,6 +36,9 @@ deadline; 130 or 143 ended by a second signal.`,
 	}
 	flags := config.AddFlags(cmd.Flags())
 	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+		hangups := make(chan os.Signal, 1) // before all else: unheard, SIGHUP ends a process
+		signal.Notify(hangups, syscall.SIGHUP)
+		defer signal.Stop(hangups)
 		loaded, err := config.Load(flags)
 		if err != nil {
 			return faulty(err)
@@ -53,37 +56,45 @@ deadline; 130 or 143 ended by a second signal.`,
 			}
 			return l.Config, nil
 		}
-		return logged(log, serve(ctx, loaded.Config, again, log))
+		return logged(log, serve(ctx, loaded.Config, again, hangups, log))
 	})
 	return cmd
 }
 
-func serve(ctx context.Context, cfg config.Config, again func() (config.Config, error), log *slog.Logger) error {
+func serve(ctx context.Context, cfg config.Config, again func() (config.Config, error), hangups <-chan os.Signal, log *slog.Logger) error {
 	g, err := gateway.New(cfg, gateway.Options{Logger: log, Build: build(), Load: again})
 	if err != nil {
 		return err
 	}
-	defer onHangup(func() { _, _ = g.Reload(ctx) })() // the log has what came of it
+	ended := make(chan struct{})
+	defer close(ended)
+	go reloadAt(hangups, g.Ready(), ended, log, func() { _, _ = g.Reload(ctx) }) // the log has what came of it
 	return g.Run(ctx)
 }
 
-// onHangup calls reload for each SIGHUP until stop is called.
-func onHangup(reload func()) (stop func()) {
-	signals, done := make(chan os.Signal, 1), make(chan struct{})
-	signal.Notify(signals, syscall.SIGHUP)
-	go func() {
-		for {
-			select {
-			case <-signals:
-				reload()
-			case <-done:
-				return
+// reloadAt calls reload for each SIGHUP until ended is closed. There is nothing to reload before the gateway is ready, and what it reads
+// then is as new as the signal: those that come earlier are one reload as soon as it is.
+func reloadAt(hangups <-chan os.Signal, ready, ended <-chan struct{}, log *slog.Logger, reload func()) {
+	early := hangups
+	var late <-chan os.Signal
+	pending := false
+	for {
+		select {
+		case <-early:
+			if !pending {
+				log.Info("signal, reloading when the gateway has started", "signal", syscall.SIGHUP.String())
 			}
+			pending = true
+		case <-ready:
+			ready, early, late = nil, nil, hangups
+			if pending {
+				reload()
+			}
+		case <-late:
+			reload()
+		case <-ended:
+			return
 		}
-	}()
-	return func() {
-		signal.Stop(signals)
-		close(done)
 	}
 }
 

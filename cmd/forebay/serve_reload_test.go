@@ -1,12 +1,15 @@
 package main
 
 import (
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 
 	"github.com/forebay-gateway/forebay/mqtt/mqtttest"
 )
@@ -116,4 +119,28 @@ func TestReloadTakesDownlinksAndNamesWhatWaits(t *testing.T) {
 	device.ExpectNothing(1)
 	pending("0")
 	c.stop()
+}
+
+// A SIGHUP is not lost for coming while the gateway still starts, and a gateway that ends while it starts does not reload.
+func TestHangupWhileStartingReloadsWhenReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hangups, ready, ended := make(chan os.Signal), make(chan struct{}), make(chan struct{})
+		var reloads atomic.Int32
+		go reloadAt(hangups, ready, ended, slog.New(slog.DiscardHandler), func() { reloads.Add(1) })
+		f := func(want int32, when string) {
+			t.Helper()
+			synctest.Wait()
+			if got := reloads.Load(); got != want {
+				t.Errorf("%d reloads %s, want %d", got, when, want)
+			}
+		}
+		hangups <- syscall.SIGHUP
+		hangups <- syscall.SIGHUP
+		f(0, "before it is ready")
+		close(ready)
+		f(1, "when it is ready")
+		hangups <- syscall.SIGHUP
+		f(2, "later")
+		close(ended)
+	})
 }
