@@ -109,7 +109,7 @@ func (r Replays) Open(req replay.Request, job string) (replay.Sink, error) {
 	if cfg.MaxBuffered > maxReplayBuffer {
 		cfg.MaxBuffered = maxReplayBuffer
 	}
-	if s.client, err = kafka.New(cfg, kafka.Options{GatewayID: b.gatewayID, Logger: b.log.With("job", job), Dial: b.dial}); err != nil {
+	if s.client, err = kafka.New(cfg, kafka.Options{GatewayID: b.gatewayID, Logger: b.log.With("job", job), Dial: b.dial, NoRoute: req.Route == ""}); err != nil {
 		return nil, err
 	}
 	s.client.Watch(s.wake)

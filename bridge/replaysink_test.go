@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -159,7 +160,7 @@ func TestReplayWaitsForATopicAndSaysSo(t *testing.T) {
 		}
 		r.until("it says what it waits for", time.Minute, func() bool {
 			now, _ := e.Show(s.ID)
-			return now.Problem != nil && now.Problem.Reason == "topic_missing" && now.Problem.Hint != ""
+			return now.Problem != nil && now.Problem.Reason == "topic_missing" && strings.HasSuffix(now.Problem.Hint, "--create --topic later --partitions 6") // and no route is named: there is none
 		})
 		r.newTopic("later", 1, nil)
 		if s = r.replayIs(e, s.ID, replay.Done); s.Sent != 20 || s.Problem != nil {

@@ -19,6 +19,7 @@ type Options struct {
 	GatewayID string
 	Logger    *slog.Logger
 	Dial      func(ctx context.Context, network, host string) (net.Conn, error) // nil is TCP
+	NoRoute   bool                                                              // no route is behind it, and hints speak of none
 
 	eager bool // for the test of the gate: requests are made while a flight is being appended
 }
@@ -29,6 +30,8 @@ type Client struct {
 	log  *slog.Logger
 	dial dialFunc
 	gate gate
+
+	noRoute bool // Options.NoRoute
 
 	login    *login
 	tls      *tlsFiles // nil without TLS
@@ -96,6 +99,7 @@ func New(cfg Config, opts Options) (*Client, error) {
 		cfg:        cfg,
 		log:        opts.Logger,
 		dial:       opts.Dial,
+		noRoute:    opts.NoRoute,
 		maxAirTime: maxAirTime,
 		linger:     linger,
 		shipC:      make(chan struct{}, 1),

@@ -39,10 +39,11 @@ func (c *Client) missing(ctx context.Context, admin *kadm.Client, name string) {
 	}
 	c.mu.Unlock()
 	if create == nil {
-		c.unresolved(name, Verdict{
-			Class: Fault, Reason: "topic_missing", Err: kerr.UnknownTopicOrPartition,
-			Hint: c.createCommand(name, &Create{Partitions: 6}) + ", or set create_topics on the route",
-		})
+		hint := c.createCommand(name, &Create{Partitions: 6})
+		if !c.noRoute {
+			hint += ", or set create_topics on the route"
+		}
+		c.unresolved(name, Verdict{Class: Fault, Reason: "topic_missing", Err: kerr.UnknownTopicOrPartition, Hint: hint})
 		return
 	}
 	configs := make(map[string]*string, len(create.Configs))

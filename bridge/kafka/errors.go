@@ -127,7 +127,7 @@ var verdicts = map[int16]Verdict{
 	kerr.InconsistentTopicID.Code: {Class: Retry, Reason: "topic_recreated", topic: purgeTopic},
 
 	// Somebody has to change something.
-	kerr.InvalidTopicException.Code:              {Class: Fault, Reason: "topic_name", Hint: "the cluster refuses the topic's name: change the route's topic"},
+	kerr.InvalidTopicException.Code:              {Class: Fault, Reason: "topic_name", Hint: "the cluster refuses the topic's name: choose another topic"},
 	kerr.TopicAuthorizationFailed.Code:           {Class: Fault, Reason: "topic_authorization", Hint: "allow this client to write to the topic (ACL WRITE and DESCRIBE)"},
 	kerr.ClusterAuthorizationFailed.Code:         {Class: Fault, Reason: "cluster_authorization", Hint: "allow this client IDEMPOTENT_WRITE on the cluster"},
 	kerr.TransactionalIDAuthorizationFailed.Code: {Class: Fault, Reason: "transaction_authorization", Hint: "allow this client WRITE on its transactional ID"},

@@ -92,7 +92,7 @@ func (l *Limits) Refuses(m *Message) (Verdict, bool) {
 	if l.l.compacted && m.rec.Key == nil {
 		return Verdict{
 			Class: Poison, Reason: "null_key", Err: fmt.Errorf("a record without a key for a compacted topic: %w", kerr.InvalidRecord),
-			Hint: "give the route a key, or take compact out of the topic's cleanup.policy",
+			Hint: "give records a key, or take compact out of the topic's cleanup.policy",
 		}, true
 	}
 	age := l.now.Sub(m.rec.Timestamp)
