@@ -356,11 +356,13 @@ func letterCommand(cmd *cobra.Command, verb string, page func(*api.Client, conte
 				return err
 			}
 		}
-		if out.json {
+		switch {
+		case w.Selected == 0 && (err != nil || len(ids) > 0): // the error says it; "0 of 0" is no result
+		case out.json:
 			if jerr := writeJSON(cmd.OutOrStdout(), w); jerr != nil {
 				return jerr
 			}
-		} else {
+		default:
 			printWork(cmd.OutOrStdout(), w, verb, failed)
 		}
 		switch {

@@ -4,12 +4,15 @@ import (
 	"encoding/json"
 	"math/rand/v2"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/forebay-gateway/forebay/bridge"
+	"github.com/forebay-gateway/forebay/gateway/api"
 	"github.com/forebay-gateway/forebay/mqtt/mqtttest"
 )
 
@@ -56,6 +59,24 @@ func TestDeadLetterNamesItsDestinationAsFarAsItWasDecided(t *testing.T) {
 	f("telemetry/0", "telemetry", 0)
 }
 
+// What was not even asked has no result.
+func TestDeadLetterWorkWithoutAnAnswerPrintsNoResult(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := api.MakeToken(dir); err != nil {
+		t.Fatal(err)
+	}
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	for _, work := range []string{"redrive", "purge"} {
+		for _, format := range []string{"text", "json"} {
+			code, stdout, stderr := forebay("deadletter", work, "--all", "-o", format, "--admin", gone.Listener.Addr().String(), "--token-file", filepath.Join(dir, api.TokenFile))
+			if code != exitFailed || stdout != "" || !strings.Contains(stderr, "admin address") {
+				t.Errorf("%s: exit code %d, %q, %q", work, code, stdout, stderr)
+			}
+		}
+	}
+}
+
 func TestDeadLetterToolsOnARunningGateway(t *testing.T) {
 	_, device, f := routed(t)
 	large := make([]byte, 50_000)
@@ -88,7 +109,9 @@ func TestDeadLetterToolsOnARunningGateway(t *testing.T) {
 	f(exitOK, "2 dead letters would be redriven", "deadletter", "redrive", "--dry-run", "--filter", "a/#")
 	f(exitFailed, "refused again", "deadletter", "redrive", "0:0")
 	f(exitOK, "1 of 1 dead letters purged", "deadletter", "purge", "0:0")
-	f(exitFailed, "no such dead letter", "deadletter", "purge", "0:0")
+	if out := f(exitFailed, "1 of 1: no such dead letter", "deadletter", "purge", "0:0"); out != "" {
+		t.Errorf("a purge of nothing prints %q before its error", out)
+	}
 	f(exitOK, `"done": 2`, "deadletter", "purge", "--all", "-o", "json")
 	f(exitOK, "ID", "deadletter", "ls")
 	f(exitUsage, "filter", "deadletter", "ls", "--filter", "a/#/b")
