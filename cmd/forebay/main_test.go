@@ -11,6 +11,7 @@ import (
 	"github.com/forebay-gateway/forebay/configs"
 	"github.com/forebay-gateway/forebay/gateway/config"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // forebay runs a command line inside this process.
@@ -58,6 +59,7 @@ func TestExitCodes(t *testing.T) {
 	f(exitUsage, "want forebay config check [FILE] (--config names a configuration), got "+good+" "+bad, "config", "check", good, bad)
 	f(exitUsage, "want forebay serve (--config names a configuration), got "+good, "serve", good)
 	f(exitUsage, "want forebay route show ROUTE, got no argument", "route", "show")
+	f(exitUsage, "want forebay route failover ROUTE --to UPSTREAM, and there is no --to: forebay route show a lists", "route", "failover", "a")
 	f(exitUsage, "want forebay route show ROUTE, got a b", "route", "show", "a", "b")
 	f(exitUsage, `unknown command "x" for "forebay"`, "help", "x")
 	f(exitUsage, `unknown command "x" for "forebay route"`, "help", "route", "x")
@@ -186,6 +188,11 @@ func TestCommandsSayWhatTheyWant(t *testing.T) {
 		for _, c := range cmd.Commands() {
 			walk(c)
 		}
+		cmd.LocalFlags().VisitAll(func(flag *pflag.Flag) {
+			if flag.Annotations[cobra.BashCompOneRequiredFlag] != nil {
+				t.Errorf("%s --%s: cobra says that it is missing, in its own words", cmd.CommandPath(), flag.Name)
+			}
+		})
 		args := append(strings.Fields(cmd.CommandPath())[1:], "a", "b", "c", "d")
 		if cmd.HasSubCommands() || cmd.Args == nil || cmd.Name() == "help" || cmd.Args(cmd, args[len(args)-4:]) == nil {
 			return

@@ -21,13 +21,20 @@ the rest is sent to the other one. A route that was sent away from its first ups
 back, or until the upstream acknowledges nothing for failover.after.`,
 	}
 	to := cmd.Flags().String("to", "", "name of the upstream")
-	_ = cmd.MarkFlagRequired("to")
-	return newAskOne(cmd, func(c *api.Client, ctx context.Context, name string) (bridge.RouteInfo, error) {
+	newAskOne(cmd, func(c *api.Client, ctx context.Context, name string) (bridge.RouteInfo, error) {
 		return c.Failover(ctx, name, *to)
 	}, func(w io.Writer, r bridge.RouteInfo) error {
 		_, err := fmt.Fprintf(w, "route %s: on upstream %s, %s\n", r.Route, r.Upstream, r.State)
 		return err
 	})
+	ask := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if *to == "" {
+			return usage("want %s, and there is no --to: forebay route show %s lists the upstreams", strings.TrimSuffix(cmd.UseLine(), " [flags]"), args[0])
+		}
+		return ask(cmd, args)
+	}
+	return cmd
 }
 
 // failoverText says where a route with failover is, and why.
