@@ -20,7 +20,7 @@ func TestFullSpoolNamesTheLimitAndWhoWaits(t *testing.T) {
 			}
 		}
 	}
-	f("spool.min_free is 1MiB: free space there, or lower it", "0 are free", "most is kept for cursor route, which is 200 records behind")
+	f("spool.min_free is 1MiB: free space there, or lower it", "0B are free", "most is kept for cursor route, which is 200 records behind")
 	fs.free.Store(1 << 40)
 	s.noSpace.Store(true)
 	f("refuses to take more (no space, or a quota)")

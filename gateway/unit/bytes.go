@@ -95,6 +95,9 @@ func (b Bytes) Approx() string {
 			return strings.TrimSuffix(strconv.FormatFloat(float64(b)/float64(u.size), 'f', 1, 64), ".0") + u.name
 		}
 	}
+	if b == 0 {
+		return "0B" // "0" alone is for a configuration
+	}
 	return b.String()
 }
 

@@ -48,7 +48,7 @@ func TestParseBytesRefuses(t *testing.T) {
 }
 
 func TestApproxIsForPeople(t *testing.T) {
-	for b, want := range map[Bytes]string{0: "0", 1: "1B", 1023: "1023B", KiB: "1KiB", 23592960: "22.5MiB", 10 * GiB: "10GiB", 10*GiB - 1: "10GiB", -1: "-1B"} {
+	for b, want := range map[Bytes]string{0: "0B", 1: "1B", 1023: "1023B", KiB: "1KiB", 23592960: "22.5MiB", 10 * GiB: "10GiB", 10*GiB - 1: "10GiB", -1: "-1B"} {
 		if got := b.Approx(); got != want {
 			t.Errorf("%d: %s, want %s", int64(b), got, want)
 		}
