@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -141,7 +142,17 @@ func changeRoute(cmd *cobra.Command, change func(*api.Client, context.Context, s
 	return newAskOne(cmd, func(c *api.Client, ctx context.Context, name string) (bridge.RouteInfo, error) {
 		return change(c, ctx, name, *lane)
 	}, func(w io.Writer, r bridge.RouteInfo) error {
-		_, err := fmt.Fprintf(w, "route %s: %s\n", r.Route, r.State)
+		_, err := fmt.Fprintf(w, "route %s: %s\n", r.Route, changedText(r, *lane))
 		return err
 	})
+}
+
+// changedText is the state of a route after a pause or the end of one. The route counts as paused as long as one of its lanes is, which
+// says too little to who has just resumed the others.
+func changedText(r bridge.RouteInfo, lane string) string {
+	left := slices.DeleteFunc(slices.Clone(r.PausedLanes), func(l string) bool { return l == lane })
+	if r.State != bridge.Paused || r.Where == "" || len(left) == 0 {
+		return string(r.State)
+	}
+	return fmt.Sprintf("not paused, but %s is by itself: forebay route resume %s --lane %s", r.Where, r.Route, left[0])
 }

@@ -33,6 +33,7 @@ func TestRouteToolsOnARunningGateway(t *testing.T) {
 	f(exitFailed, "no such route", "route", "show", "other")
 	f(exitFailed, "want the Kafka topic and partition", "route", "pause", "all", "--lane", "x")
 	f(exitOK, "route all: paused", "route", "pause", "all", "--lane", "telemetry/0")
+	f(exitOK, "route all: not paused, but lane telemetry/0 is by itself: forebay route resume all --lane telemetry/0\n", "route", "resume", "all")
 	f(exitOK, "route all: idle", "route", "resume", "all", "--lane", "telemetry/0")
 	f(exitOK, "route all: paused", "route", "pause", "all")
 	f(exitOK, "forebay route resume all", "route", "ls")
