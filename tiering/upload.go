@@ -10,6 +10,7 @@ import (
 	"hash"
 	"io"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/forebay-gateway/forebay/spool"
@@ -35,7 +36,7 @@ type uploader struct {
 // not sent again. The error wraps spool.ErrChanged when the segment goes or is rewritten meanwhile, and ErrConflict when the store has
 // another one of its number.
 //
-// Each byte is read from the disk, hashed once, and compared with what comes back; the hash that the segment had when it was
+// Each byte is hashed as it is sent, and compared with what comes back; the hash that the segment had when it was
 // sealed is what it is held against.
 func (u *uploader) upload(ctx context.Context, f *spool.SealedFile) (*manifest.Segment, error) {
 	seg := manifest.EntryOf(f.Sealed)
@@ -100,11 +101,10 @@ func (u *uploader) part(ctx context.Context, f io.ReaderAt, seg *manifest.Segmen
 	case err != nil && !errors.Is(err, store.ErrNotExist):
 		return err
 	}
-	var src io.Reader = io.NewSectionReader(f, off, n)
-	if u.verify == VerifySize {
-		src = io.TeeReader(src, whole)
-	}
-	if err := u.store.Put(ctx, key, u.yield.reader(ctx, u.limit.reader(ctx, src)), n, store.PutOptions{NameLater: true}); err != nil { // the entry is put beside it
+	src, hashed := u.hashing(io.NewSectionReader(f, off, n), whole)
+	err = u.store.Put(ctx, key, u.yield.reader(ctx, u.limit.reader(ctx, src)), n, store.PutOptions{NameLater: true}) // the entry is put beside it
+	defer hashed()                                                                                                   // beside the reading back
+	if err != nil {
 		return err
 	}
 	u.sent(n)
@@ -115,8 +115,50 @@ func (u *uploader) part(ctx context.Context, f io.ReaderAt, seg *manifest.Segmen
 		}
 		return err
 	}
-	return u.content(ctx, key, f, off, n, whole)
+	return u.content(ctx, key, f, off, n, io.Discard)
 }
+
+// hashing is r, with what is read of it hashed into whole until done is called: beside the reading while nobody waits for an
+// acknowledgement, and the other processor has nothing to do.
+func (u *uploader) hashing(r io.Reader, whole hash.Hash) (src io.Reader, done func()) {
+	if u.yield != nil && u.yield.busy(time.Now()) {
+		h := &hashed{r: r, into: whole}
+		return h, h.end
+	}
+	beside := newHasher(io.Discard, whole)
+	h := &hashed{r: r, into: beside}
+	return h, func() {
+		h.end()
+		beside.close()
+	}
+}
+
+// hashed writes what is read. Libraries of clouds may go on reading when they have given up an upload: behind the end nothing is read.
+type hashed struct {
+	mu    sync.Mutex
+	r     io.Reader
+	into  io.Writer
+	ended bool
+}
+
+func (h *hashed) Read(p []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ended {
+		return 0, errEnded
+	}
+	n, err := h.r.Read(p)
+	_, _ = h.into.Write(p[:n]) // never fails
+	return n, err
+}
+
+func (h *hashed) end() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ended = true
+}
+
+var errEnded = errors.New("the upload has ended")
 
 // stateOf remembers what h has; the function that it returns puts that back.
 func stateOf(h hash.Hash) (func(hash.Hash) error, error) {
@@ -124,14 +166,9 @@ func stateOf(h hash.Hash) (func(hash.Hash) error, error) {
 	return func(h hash.Hash) error { return h.(encoding.BinaryUnmarshaler).UnmarshalBinary(b) }, err
 }
 
-// content reads an object back, compares it with the segment's bytes, and adds them to whole.
-func (u *uploader) content(ctx context.Context, key string, f io.ReaderAt, off, n int64, whole hash.Hash) error {
+// content reads an object back, compares it with the segment's bytes, and writes them to whole.
+func (u *uploader) content(ctx context.Context, key string, f io.ReaderAt, off, n int64, whole io.Writer) error {
 	c := &comparer{ctx: ctx, f: f, off: off, whole: whole, yield: u.yield}
-	if u.yield == nil || !u.yield.busy(time.Now()) { // the other processor has nothing to do
-		h := newHasher(io.Discard, whole)
-		defer h.close()
-		c.whole = h
-	}
 	got, err := fetchPart(ctx, u.store, key, 0, n, c, u.limit)
 	var local *writeError
 	switch {
