@@ -1,6 +1,8 @@
 package spool
 
 import (
+	"encoding/binary"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -25,14 +27,25 @@ func TestFullSpoolNamesTheLimitAndWhoWaits(t *testing.T) {
 	s.noSpace.Store(true)
 	f("refuses to take more (no space, or a quota)")
 	s.noSpace.Store(false)
-	was := s.cfg.MaxSize
-	s.cfg.MaxSize = 3 << 20
-	f("of spool.max_size 3MiB are used", "raise it")
-	s.cfg.MaxSize = was
 	s.checkRoom()
 	if err := s.Health(); err != nil {
 		t.Error(err)
 	}
+	cfg := s.cfg
+	mustClose(t, s)
+	cfg.MaxSize = 8 << 20 // 4 MiB are the journal's, 2 MiB are kept free
+	s = mustOpen(t, cfg, Options{FS: fs})
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 24 {
+		r := testRecord(0)
+		r.Payload = make([]byte, 0, 100<<10)
+		for len(r.Payload) < 100<<10 { // does not compress
+			r.Payload = binary.LittleEndian.AppendUint64(r.Payload, rng.Uint64())
+		}
+		put(t, s, Entry{Record: r})
+	}
+	rollAll(t, s)
+	f("of spool.max_size 8MiB are used", "raise it")
 }
 
 func TestMaxSizeThatDoesNotFitIsToldOf(t *testing.T) {
