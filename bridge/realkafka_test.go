@@ -2,11 +2,13 @@ package bridge
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/forebay-gateway/forebay/bridge/kafka"
@@ -158,6 +160,12 @@ func TestKafkaOneNode(t *testing.T) {
 		if _, err := r.admin.DeleteTopic(t.Context(), "anew"); err != nil {
 			t.Fatal(err)
 		}
+		// The controller has answered; until the broker has followed it takes records still, and deletes them after.
+		r.until("deleted by the broker", 30*time.Second, func() bool {
+			topics, err := r.admin.ListTopics(t.Context(), "anew")
+			return err == nil && errors.Is(topics["anew"].Err, kerr.UnknownTopicOrPartition)
+		})
+		time.Sleep(time.Second)
 		r.publish(oneTopic("a"), 20, 10)
 		time.Sleep(3 * time.Second)
 		r.create("anew", 3, nil)
