@@ -194,7 +194,7 @@ func (c *comparer) Write(p []byte) (int, error) {
 	began := time.Now()
 	n, err := c.compare(p)
 	if err == nil {
-		err = c.yield.pause(c.ctx, time.Since(began))
+		_, err = c.yield.pause(c.ctx, time.Since(began))
 	}
 	return n, err
 }

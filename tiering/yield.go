@@ -10,8 +10,8 @@ import (
 )
 
 // yield has uploads give way to those who wait for an acknowledgement: the disk that a piece is read from, or written to, is the one
-// that the journal syncs. While records come, each piece is followed by a rest of so many times what it has taken, so that a sync
-// seldom meets one; on a slow disk the rest is longer by itself. Without records nothing waits.
+// that the journal syncs. While records come, a piece is small, for a sync that meets one waits for it, and is followed by a rest of so
+// many times what it has taken, so that a sync seldom meets one; on a slow disk the rest is longer by itself. Without records nothing waits.
 type yield struct {
 	groups func() uint64 // of records that were made durable
 	rest   atomic.Int64  // times what a piece has taken; 0 is no rest
@@ -35,9 +35,10 @@ func (y *yield) backlog(segments int, full float64) {
 }
 
 const (
-	yieldRest = 15                     // a sixteenth of the time
-	yieldFor  = 100 * time.Millisecond // records have come within this time: they go on coming
-	yieldMax  = 250 * time.Millisecond
+	yieldRest  = 60                     // times what a piece takes
+	yieldPiece = 16 << 10               // bytes at once while records come
+	yieldFor   = 100 * time.Millisecond // records have come within this time: they go on coming
+	yieldMax   = 50 * time.Millisecond
 )
 
 // busy tells whether records come.
@@ -52,27 +53,27 @@ func (y *yield) busy(now time.Time) bool {
 	return now.Sub(y.came) < yieldFor
 }
 
-// pause rests after a piece that took d.
-func (y *yield) pause(ctx context.Context, d time.Duration) error {
+// pause rests after a piece that took d, and tells whether it had to.
+func (y *yield) pause(ctx context.Context, d time.Duration) (rested bool, err error) {
 	runtime.Gosched() // who waits for an acknowledgement goes first
 	if y == nil {
-		return nil
+		return false, nil
 	}
 	rest := min(time.Duration(y.rest.Load())*d, yieldMax)
 	if rest <= 0 || !y.busy(time.Now()) {
-		return nil
+		return false, nil
 	}
 	t := time.NewTimer(rest)
 	defer t.Stop()
 	select {
 	case <-t.C:
-		return nil
+		return true, nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return true, ctx.Err()
 	}
 }
 
-// reader is r, with a rest between two reads of what reading and whatever was done with it took.
+// reader is r, with a rest between two reads of what reading and whatever was done with it took, and small reads while there is one.
 func (y *yield) reader(ctx context.Context, r io.Reader) io.Reader {
 	return &yielding{y: y, ctx: ctx, r: r}
 }
@@ -85,10 +86,16 @@ type yielding struct {
 }
 
 func (r *yielding) Read(p []byte) (int, error) {
+	var took time.Duration
 	if !r.began.IsZero() {
-		if err := r.y.pause(r.ctx, time.Since(r.began)); err != nil {
-			return 0, err
-		}
+		took = time.Since(r.began)
+	}
+	rested, err := r.y.pause(r.ctx, max(took, 1)) // before the first there is none, but it is as small
+	if err != nil {
+		return 0, err
+	}
+	if rested {
+		p = p[:min(len(p), yieldPiece)]
 	}
 	r.began = time.Now()
 	return r.r.Read(p)

@@ -167,9 +167,11 @@ func (d *Dir) Put(ctx context.Context, key string, r io.Reader, size int64, o Pu
 }
 
 // Pieces of a file go to the disk as they come, and no more than a window of them is on its way: a sync of all at the end, or of
-// somebody else's file on the same disk meanwhile, has that much to wait for and not the whole file.
+// somebody else's file on the same disk meanwhile, has that much to wait for and not the whole file. A reader that wants less
+// of that gives less at once.
 const (
 	fillPiece  = 256 << 10
+	fillLeast  = 16 << 10
 	fillWindow = 1 << 20
 )
 
@@ -177,8 +179,8 @@ const (
 func fill(ctx context.Context, f *os.File, r io.Reader, size int64) error {
 	src := newExactReader(ctx, r, size)
 	buf := make([]byte, min(size+1, fillPiece))
-	for off := int64(0); ; {
-		n, err := io.ReadFull(src, buf)
+	for off, done := int64(0), int64(0); ; {
+		n, err := io.ReadAtLeast(src, buf, min(len(buf), fillLeast))
 		if n > 0 {
 			if _, err := f.Write(buf[:n]); err != nil {
 				return err
@@ -186,10 +188,12 @@ func fill(ctx context.Context, f *os.File, r io.Reader, size int64) error {
 			if err := startWriting(f, off, int64(n)); err != nil {
 				return err
 			}
-			if off += int64(n); off > fillWindow {
-				if err := awaitWriting(f, off-fillWindow-int64(n), fillPiece); err != nil {
+			off += int64(n)
+			if end := off - fillWindow; end > done {
+				if err := awaitWriting(f, done, end-done); err != nil {
 					return err
 				}
+				done = end
 			}
 		}
 		switch {
