@@ -102,8 +102,9 @@ func (u *uploader) part(ctx context.Context, f io.ReaderAt, seg *manifest.Segmen
 		return err
 	}
 	src, hashed := u.hashing(io.NewSectionReader(f, off, n), whole)
-	err = u.store.Put(ctx, key, u.yield.reader(ctx, u.limit.reader(ctx, src)), n, store.PutOptions{NameLater: true}) // the entry is put beside it
-	defer hashed()                                                                                                   // beside the reading back
+	_, toDisk := u.store.(store.Files)
+	err = u.store.Put(ctx, key, u.yield.reader(ctx, src, u.limit, toDisk), n, store.PutOptions{NameLater: true}) // the entry is put beside it
+	defer hashed()                                                                                               // beside the reading back
 	if err != nil {
 		return err
 	}

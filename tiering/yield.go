@@ -73,22 +73,28 @@ func (y *yield) pause(ctx context.Context, d time.Duration) (rested bool, err er
 	}
 }
 
-// reader is r, with a rest between two reads of what reading and whatever was done with it took, and small reads while there is one.
-func (y *yield) reader(ctx context.Context, r io.Reader) io.Reader {
-	return &yielding{y: y, ctx: ctx, r: r}
+// reader is r at the limiter's rate, with a rest between two reads of what the disk was busy for them, and small reads while there is
+// one: for what reading took, and, when toDisk, for what was done with the bytes too. To wait for a network or for the limiter costs
+// nobody anything.
+func (y *yield) reader(ctx context.Context, r io.Reader, l *limiter, toDisk bool) io.Reader {
+	src := &timed{r: r}
+	return &yielding{y: y, ctx: ctx, src: src, r: l.reader(ctx, src), toDisk: toDisk}
 }
 
 type yielding struct {
-	y     *yield
-	ctx   context.Context // lives for one object
-	r     io.Reader
-	began time.Time
+	y      *yield
+	ctx    context.Context // lives for one object
+	src    *timed
+	r      io.Reader
+	toDisk bool
+	given  time.Time // when the bytes were
 }
 
 func (r *yielding) Read(p []byte) (int, error) {
-	var took time.Duration
-	if !r.began.IsZero() {
-		took = time.Since(r.began)
+	took := r.src.took
+	r.src.took = 0
+	if r.toDisk && !r.given.IsZero() {
+		took += time.Since(r.given)
 	}
 	rested, err := r.y.pause(r.ctx, max(took, 1)) // before the first there is none, but it is as small
 	if err != nil {
@@ -97,6 +103,20 @@ func (r *yielding) Read(p []byte) (int, error) {
 	if rested {
 		p = p[:min(len(p), yieldPiece)]
 	}
-	r.began = time.Now()
-	return r.r.Read(p)
+	n, err := r.r.Read(p)
+	r.given = time.Now()
+	return n, err
+}
+
+// timed adds up what reading takes.
+type timed struct {
+	r    io.Reader
+	took time.Duration
+}
+
+func (r *timed) Read(p []byte) (int, error) {
+	began := time.Now()
+	n, err := r.r.Read(p)
+	r.took += time.Since(began)
+	return n, err
 }
