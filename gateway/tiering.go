@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"path/filepath"
 
+	"github.com/forebay-gateway/forebay/gateway/api"
 	"github.com/forebay-gateway/forebay/spool"
 	"github.com/forebay-gateway/forebay/tiering"
 	"github.com/forebay-gateway/forebay/tiering/backup"
@@ -61,14 +62,16 @@ func (g *Gateway) tiers() *tiering.Tier {
 }
 
 // StartBackup implements api.Backup. An empty file of credentials is that of the tier when the backup goes to the same kind of store.
-func (g *Gateway) StartBackup(url, credentialsFile string) error {
+func (g *Gateway) StartBackup(r api.BackupRequest) error {
 	g.mu.Lock()
 	s := g.spool
 	g.mu.Unlock()
 	if s == nil {
 		return spool.ErrClosed
 	}
-	return g.backups.Start(s, url, store.Options{CredentialsFile: credentialsFile}, backup.Options{Gateway: g.ID(), Scratch: g.cfg.Gateway.DataDir})
+	return g.backups.Start(s, r.URL, store.Options{CredentialsFile: r.CredentialsFile}, backup.Options{
+		Gateway: g.ID(), Scratch: g.cfg.Gateway.DataDir, Keep: r.Keep, Verify: r.Verify,
+	})
 }
 
 // BackupStatus implements api.Backup.

@@ -37,7 +37,10 @@ func TestTierBackupAndRestoreOfARunningGateway(t *testing.T) {
 	f(exitOK, "backup 20", "spool", "backup", backups, admin)
 	publish(t, addrs["tcp"], 20)
 	f(exitOK, "backup 20", "spool", "backup", backups, admin)
+	f(exitUsage, "--keep -1", "spool", "backup", backups, "--keep", "-1", admin)
+	f(exitOK, " removed\n", "spool", "backup", backups, "--keep", "2", "--verify", admin)
 	f(exitOK, "GATEWAY", "spool", "restore", backups, "--list")
+	f(exitOK, "is whole", "spool", "restore", backups, "--check")
 	f(exitFailed, "there is something already", "spool", "restore", backups)
 	for i := 0; i < 200 && !exists(cold, "default", "manifest"); i++ { // the backups have sealed segments
 		f(exitOK, "default", "tier", "ls", admin)

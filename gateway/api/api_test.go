@@ -221,8 +221,8 @@ func TestNoSpoolYet(t *testing.T) {
 // noBackup is a gateway whose spool is not open.
 type noBackup struct{}
 
-func (noBackup) StartBackup(string, string) error { return spool.ErrClosed }
-func (noBackup) BackupStatus() backup.Status      { return backup.Status{} }
+func (noBackup) StartBackup(BackupRequest) error { return spool.ErrClosed }
+func (noBackup) BackupStatus() backup.Status     { return backup.Status{} }
 
 // A gateway that starts has tiering, and could be backed up, in a moment.
 func TestNoTieringAndNoBackupBeforeTheSpoolIsOpen(t *testing.T) {

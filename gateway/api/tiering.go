@@ -13,8 +13,16 @@ import (
 
 // Backup makes backups of the running spool.
 type Backup interface {
-	StartBackup(url, credentialsFile string) error
+	StartBackup(BackupRequest) error
 	BackupStatus() backup.Status
+}
+
+// BackupRequest is what a backup is asked for with.
+type BackupRequest struct {
+	URL             string
+	CredentialsFile string // of the store, on the gateway's machine
+	Keep            int    // so many of the newest are kept; 0 keeps all
+	Verify          bool   // read back what earlier ones have stored
 }
 
 // ErrNoTiering means that the gateway stores nothing elsewhere.
@@ -24,7 +32,7 @@ var ErrNoTiering = errors.New("tiering is not configured: tiering.url is empty")
 //
 //	GET  /api/v1/tiering   what is stored, how it grows and what it costs
 //	GET  /api/v1/backup    how the last backup is
-//	POST /api/v1/backup    begin one; parameters url and credentials_file
+//	POST /api/v1/backup    begin one; parameters url, credentials_file, keep (backups), and verify=true
 func (s *server) tiering(mux *http.ServeMux) {
 	mux.HandleFunc("GET /api/v1/tiering", s.answer(func(context.Context, *query) (any, error) {
 		if s.o.Tier == nil || s.o.Tier() == nil {
@@ -45,7 +53,11 @@ func (s *server) tiering(mux *http.ServeMux) {
 		if s.o.Backup == nil {
 			return nil, errors.ErrUnsupported
 		}
-		if err := s.o.Backup.StartBackup(q.text("url"), q.text("credentials_file")); errors.Is(err, spool.ErrClosed) {
+		r := BackupRequest{URL: q.text("url"), CredentialsFile: q.text("credentials_file"), Keep: q.number("keep", 0), Verify: q.text("verify") == "true"}
+		if q.err != nil {
+			return nil, q.err
+		}
+		if err := s.o.Backup.StartBackup(r); errors.Is(err, spool.ErrClosed) {
 			return nil, noSpool
 		} else if err != nil {
 			return nil, err
@@ -60,10 +72,14 @@ func (c *Client) Tiering(ctx context.Context) (tiering.Status, error) {
 }
 
 // StartBackup begins a backup.
-func (c *Client) StartBackup(ctx context.Context, to, credentialsFile string) (backup.Status, error) {
+func (c *Client) StartBackup(ctx context.Context, r BackupRequest) (backup.Status, error) {
 	v := values{}
-	v.text("url", to)
-	v.text("credentials_file", credentialsFile)
+	v.text("url", r.URL)
+	v.text("credentials_file", r.CredentialsFile)
+	v.number("keep", r.Keep, 0)
+	if r.Verify {
+		v.text("verify", "true")
+	}
 	return call[backup.Status](ctx, c, http.MethodPost, "/backup", url.Values(v))
 }
 

@@ -10,8 +10,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/forebay-gateway/forebay/spool"
@@ -35,6 +33,9 @@ var (
 
 	// ErrNotEmpty means that there is something where the spool shall be restored.
 	ErrNotEmpty = errors.New("there is something already")
+
+	// ErrRestoring means that another process restores into the same directory.
+	ErrRestoring = errors.New("another restore is running")
 )
 
 // Info is one backup.
@@ -78,10 +79,14 @@ func (i *Info) Bytes() int64 {
 type Options struct {
 	Gateway  string // its ID; empty is not known
 	Scratch  string // directory for the copy of meta.db
+	Verify   bool   // read back the segments of earlier backups too; what is damaged there is stored again
+	Keep     int    // of a Job: so many of the newest are kept, 0 keeps all
 	Progress func(done, total int64)
 }
 
-// Create makes a backup of an open spool. Every object is read back and compared before the backup counts.
+// Create makes a backup of an open spool. What it stores is read back and compared before the backup counts; of a segment that an
+// earlier one has stored the size is compared, with Verify its bytes. One that is made at a time, of one gateway, is for the caller to
+// see to: an open spool has one owner, and a Job makes one after the other.
 func Create(ctx context.Context, s *spool.Spool, st store.Store, o Options) (*Info, error) {
 	scratch, err := os.MkdirTemp(o.Scratch, "backup-*")
 	if err != nil {
@@ -97,27 +102,14 @@ func Create(ctx context.Context, s *spool.Spool, st store.Store, o Options) (*In
 	}
 	defer snap.Release()
 	c := creator{st: st, s: s, o: o, info: &Info{Version: version, Gateway: o.Gateway, Time: snap.Time.UTC(), LSN: snap.LSN}}
+	if c.info.ID, err = claim(ctx, st, c.info.Time); err != nil {
+		return nil, fmt.Errorf("backup into %s: %w", st, err)
+	}
 	if err := c.create(ctx, snap); err != nil {
 		return nil, fmt.Errorf("backup into %s: %w", st, err)
 	}
+	_ = st.Delete(ctx, claimKey(c.info.ID)) // else Prune does
 	return c.info, nil
-}
-
-// owned wants no backups there but those of the same gateway: "latest" and Prune do not tell them apart. Of a stopped gateway that made
-// its ID itself none is known: then it is that of the backups.
-func owned(ctx context.Context, st store.Store, gateway string) (string, error) {
-	last, err := Read(ctx, st, "latest")
-	switch {
-	case errors.Is(err, ErrNone), errors.Is(err, ErrDamaged): // a damaged one must not keep a good one from being made
-		return gateway, nil
-	case err != nil:
-		return "", err
-	case gateway == "":
-		return last.Gateway, nil
-	case last.Gateway != "" && last.Gateway != gateway:
-		return "", fmt.Errorf("%w: %s is that of %q", ErrOther, last.ID, last.Gateway)
-	}
-	return gateway, nil
 }
 
 type creator struct {
@@ -137,7 +129,6 @@ func (c *creator) create(ctx context.Context, snap *spool.Snapshot) error {
 			return fmt.Errorf("segment %d of %s: %w", se.Sequence, se.Stream, err)
 		}
 	}
-	c.info.ID = c.info.Time.Format("20060102T150405.000Z")
 	f, err := os.Open(snap.Meta)
 	if err != nil {
 		return err
@@ -147,7 +138,7 @@ func (c *creator) create(ctx context.Context, snap *spool.Snapshot) error {
 	if err != nil {
 		return err
 	}
-	if c.info.Meta, err = c.file(ctx, "backups/"+c.info.ID+"/meta.db", f, fi.Size()); err != nil {
+	if c.info.Meta, err = c.file(ctx, metaKey(c.info.ID), f, fi.Size()); err != nil {
 		return fmt.Errorf("meta.db: %w", err)
 	}
 	b, err := json.MarshalIndent(c.info, "", "  ")
@@ -156,7 +147,7 @@ func (c *creator) create(ctx context.Context, snap *spool.Snapshot) error {
 	}
 	sum := sha256.Sum256(b)
 	b = append(append(b, '\n'), hex.EncodeToString(sum[:])+"\n"...)
-	return store.PutBytes(ctx, c.st, "backups/"+c.info.ID+"/backup.json", b, true)
+	return store.PutBytes(ctx, c.st, infoKey(c.info.ID), b, true)
 }
 
 // segment stores a segment that no backup before has.
@@ -174,12 +165,11 @@ func (c *creator) segment(ctx context.Context, se spool.Sealed) error {
 		Stream: se.Stream, Sequence: se.Sequence, Records: se.Records, KeyID: se.KeyID,
 		File: File{Key: fmt.Sprintf("segments/%s/%016x-%s.db", se.Stream, se.Sequence, hash[:32]), Bytes: f.Bytes, SHA256: hash},
 	}
-	// It was read back when it was put. One that somebody has cut since is put again.
-	if o, err := c.st.Stat(ctx, seg.Key); errors.Is(err, store.ErrNotExist) || err == nil && o.Size != f.Bytes {
-		if _, err := c.file(ctx, seg.Key, f, f.Bytes); err != nil {
-			return err
-		}
-	} else if err != nil {
+	have, err := c.has(ctx, &seg.File)
+	if err == nil && !have {
+		_, err = c.file(ctx, seg.Key, f, f.Bytes)
+	}
+	if err != nil {
 		return err
 	}
 	c.info.Segments = append(c.info.Segments, seg)
@@ -187,6 +177,27 @@ func (c *creator) segment(ctx context.Context, se spool.Sealed) error {
 		c.o.Progress(c.done, c.total)
 	}
 	return nil
+}
+
+// has tells whether an earlier backup has stored a segment. One that somebody has cut since it has not, nor, with Verify, one with a
+// byte that has changed.
+func (c *creator) has(ctx context.Context, f *File) (bool, error) {
+	o, err := c.st.Stat(ctx, f.Key)
+	switch {
+	case errors.Is(err, store.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, err
+	case o.Size != f.Bytes:
+		return false, nil
+	case !c.o.Verify:
+		return true, nil
+	}
+	err = f.read(ctx, c.st, io.Discard)
+	if errors.Is(err, ErrDamaged) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // file stores one object and reads it back.
@@ -198,121 +209,4 @@ func (c *creator) file(ctx context.Context, key string, r io.ReaderAt, size int6
 	c.info.Sent += size
 	f := File{Key: key, Bytes: size, SHA256: hex.EncodeToString(sum.Sum(nil))}
 	return f, f.read(ctx, c.st, io.Discard)
-}
-
-const (
-	readTries = 6 // of one place in an object, without a byte in between: about half a minute
-	readPause = 500 * time.Millisecond
-)
-
-// read copies an object to w and checks it. Where the connection is lost it goes on from there.
-func (f *File) read(ctx context.Context, st store.Store, w io.Writer) error {
-	sum := sha256.New()
-	out := &receiver{w: io.MultiWriter(w, sum)}
-	for tries := 0; ; {
-		n, err := f.readFrom(ctx, st, out)
-		if err == nil {
-			break
-		}
-		if n > 0 {
-			tries = 0
-		}
-		tries++
-		switch {
-		case errors.Is(err, store.ErrNotExist):
-			return fmt.Errorf("%w: %w", ErrDamaged, err)
-		case out.err != nil, ctx.Err() != nil, tries >= readTries, errors.Is(err, store.ErrDenied), errors.Is(err, store.ErrNoBucket), errors.Is(err, store.ErrVanished):
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(readPause << (tries - 1)):
-		}
-	}
-	if got := hex.EncodeToString(sum.Sum(nil)); out.n != f.Bytes || got != f.SHA256 {
-		return fmt.Errorf("%w: %s has %d bytes with SHA-256 %s, want %d with %s", ErrDamaged, f.Key, out.n, got, f.Bytes, f.SHA256)
-	}
-	return nil
-}
-
-// readFrom copies what out does not have yet.
-func (f *File) readFrom(ctx context.Context, st store.Store, out *receiver) (int64, error) {
-	r, err := st.Get(ctx, f.Key, out.n, -1)
-	if err != nil {
-		return 0, err
-	}
-	defer r.Close()
-	return io.Copy(out, r)
-}
-
-// receiver counts, and keeps the error of the writer apart from those of the store.
-type receiver struct {
-	w   io.Writer
-	n   int64
-	err error
-}
-
-func (r *receiver) Write(p []byte) (int, error) {
-	n, err := r.w.Write(p)
-	r.n, r.err = r.n+int64(n), err
-	return n, err
-}
-
-type ctxReader struct {
-	ctx context.Context // lives for one copy
-	r   io.Reader
-}
-
-func (c *ctxReader) Read(p []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return c.r.Read(p)
-}
-
-// IDs are the backups in a store, oldest first.
-func IDs(ctx context.Context, st store.Store) (ids []string, err error) {
-	err = st.List(ctx, "backups/", func(o store.Object) error {
-		if id, ok := strings.CutSuffix(strings.TrimPrefix(o.Key, "backups/"), "/backup.json"); ok {
-			ids = append(ids, id)
-		}
-		return nil
-	})
-	slices.Sort(ids)
-	return ids, err
-}
-
-// Read reads what belongs to a backup; "" or "latest" is the newest.
-func Read(ctx context.Context, st store.Store, id string) (*Info, error) {
-	if id == "" || id == "latest" {
-		ids, err := IDs(ctx, st)
-		if err != nil {
-			return nil, err
-		}
-		if len(ids) == 0 {
-			return nil, fmt.Errorf("%s: %w", st, ErrNone)
-		}
-		id = ids[len(ids)-1]
-	}
-	b, err := store.ReadAll(ctx, st, "backups/"+id+"/backup.json", 64<<20)
-	if errors.Is(err, store.ErrNotExist) {
-		return nil, fmt.Errorf("%s in %s: %w", id, st, ErrNone)
-	}
-	if err != nil {
-		return nil, err
-	}
-	body, sum, ok := strings.Cut(string(b), "\n}\n")
-	body += "\n}"
-	if got := sha256.Sum256([]byte(body)); !ok || strings.TrimSpace(sum) != hex.EncodeToString(got[:]) {
-		return nil, fmt.Errorf("%s: backup.json: %w", id, ErrDamaged)
-	}
-	info := new(Info)
-	if err := json.Unmarshal([]byte(body), info); err != nil {
-		return nil, fmt.Errorf("%s: backup.json: %w: %w", id, ErrDamaged, err)
-	}
-	if info.Version > version {
-		return nil, fmt.Errorf("%s: %w", id, ErrUnsupported)
-	}
-	return info, nil
 }

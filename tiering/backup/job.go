@@ -3,6 +3,7 @@ package backup
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -29,12 +30,13 @@ type Status struct {
 	Total   int64     `json:"total_bytes"`
 	Error   string    `json:"error,omitempty"`
 	Backup  *Info     `json:"backup,omitempty"`
+	Removed []string  `json:"removed,omitempty"` // older ones, by Options.Keep
 }
 
 // ErrRunning means that another backup runs.
 var ErrRunning = errors.New("a backup is running")
 
-// Start begins a backup into the store of url.
+// Start begins a backup into the store of url, and removes what is older than o.Keep of them when it is made.
 func (j *Job) Start(s *spool.Spool, url string, so store.Options, o Options) error {
 	if err := store.CheckURL(url); err != nil {
 		return err
@@ -54,10 +56,10 @@ func (j *Job) Start(s *spool.Spool, url string, so store.Options, o Options) err
 	}
 	j.wg.Go(func() {
 		defer cancel()
-		info, err := run(ctx, s, url, so, o)
+		info, removed, err := run(ctx, s, url, so, o)
 		j.mu.Lock()
 		defer j.mu.Unlock()
-		j.status.Running, j.status.Ended, j.status.Backup = false, time.Now().UTC(), info
+		j.status.Running, j.status.Ended, j.status.Backup, j.status.Removed = false, time.Now().UTC(), info, removed
 		if err != nil {
 			j.status.Error = err.Error()
 		}
@@ -65,16 +67,27 @@ func (j *Job) Start(s *spool.Spool, url string, so store.Options, o Options) err
 	return nil
 }
 
-func run(ctx context.Context, s *spool.Spool, url string, so store.Options, o Options) (*Info, error) {
+func run(ctx context.Context, s *spool.Spool, url string, so store.Options, o Options) (info *Info, removed []string, err error) {
 	if err := store.CheckParent(url); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	st, err := store.Open(ctx, url, so)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer st.Close()
-	return Create(ctx, s, st, o)
+	return CreateAndPrune(ctx, s, st, o)
+}
+
+// CreateAndPrune makes a backup, and then removes all but o.Keep of the newest; info is that of a backup that was made, with an error too.
+func CreateAndPrune(ctx context.Context, s *spool.Spool, st store.Store, o Options) (info *Info, removed []string, err error) {
+	if info, err = Create(ctx, s, st, o); err != nil || o.Keep <= 0 {
+		return info, nil, err
+	}
+	if removed, err = Prune(ctx, st, o.Keep); err != nil {
+		err = fmt.Errorf("backup %s is made; older ones: %w", info.ID, err)
+	}
+	return info, removed, err
 }
 
 // Status is how it is.

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/forebay-gateway/forebay/spool"
 	"github.com/forebay-gateway/forebay/tiering/store"
 )
@@ -33,6 +35,11 @@ func Restore(ctx context.Context, st store.Store, info *Info, cfg spool.Config, 
 		return fmt.Errorf("restore: %w", err)
 	}
 	defer os.RemoveAll(tmp)
+	unlock, err := lock(tmp)
+	if err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	defer unlock()
 	if err := restore(ctx, st, info, tmp, progress); err != nil {
 		return fmt.Errorf("restore %s: %w", info.ID, err)
 	}
@@ -49,20 +56,42 @@ func Restore(ctx context.Context, st store.Store, info *Info, cfg spool.Config, 
 	return syncDir(filepath.Dir(dir))
 }
 
-// removeUnfinished removes what a restore that was killed has left: it may be as large as the spool.
+// removeUnfinished removes what a restore that was killed has left: it may be as large as the spool. One that runs holds a lock.
 func removeUnfinished(dir string) error {
 	entries, err := os.ReadDir(filepath.Dir(dir))
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		if e.IsDir() && strings.HasPrefix(e.Name(), filepath.Base(dir)+".restoring-") {
-			if err := os.RemoveAll(filepath.Join(filepath.Dir(dir), e.Name())); err != nil {
-				return err
-			}
+		if !e.IsDir() || !strings.HasPrefix(e.Name(), filepath.Base(dir)+".restoring-") {
+			continue
+		}
+		tmp := filepath.Join(filepath.Dir(dir), e.Name())
+		unlock, err := lock(tmp)
+		if err == nil {
+			err = os.RemoveAll(tmp)
+			unlock()
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// lock locks a directory until unlock is called or the process ends.
+func lock(dir string) (unlock func(), err error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	switch err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		return nil, errors.Join(fmt.Errorf("%s: %w", dir, ErrRestoring), d.Close())
+	case err != nil && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EOPNOTSUPP): // a file system without locks
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", dir, err), d.Close())
+	}
+	return func() { _ = d.Close() }, nil
 }
 
 func restore(ctx context.Context, st store.Store, info *Info, dir string, progress func(done, total int64)) error {
@@ -136,46 +165,4 @@ func syncDir(dir string) error {
 		return err
 	}
 	return errors.Join(d.Sync(), d.Close())
-}
-
-// Prune removes all but the newest backups, and the segments that none of those has. It keeps at least one.
-func Prune(ctx context.Context, st store.Store, keep int) (removed []string, err error) {
-	ids, err := IDs(ctx, st)
-	if err != nil || len(ids) <= max(keep, 1) {
-		return nil, err
-	}
-	old, rest := ids[:len(ids)-max(keep, 1)], ids[len(ids)-max(keep, 1):]
-	used := map[string]bool{}
-	for _, id := range rest { // one that cannot be read stops it: its segments are not known
-		info, err := Read(ctx, st, id)
-		if err != nil {
-			return nil, fmt.Errorf("prune: %w", err)
-		}
-		for _, s := range info.Segments {
-			used[s.Key] = true
-		}
-	}
-	for _, id := range old {
-		for _, name := range []string{"backup.json", "meta.db"} {
-			if err := st.Delete(ctx, "backups/"+id+"/"+name); err != nil {
-				return removed, fmt.Errorf("prune: %w", err)
-			}
-		}
-		removed = append(removed, id)
-	}
-	var unused []string
-	if err := st.List(ctx, "segments/", func(o store.Object) error {
-		if !used[o.Key] {
-			unused = append(unused, o.Key)
-		}
-		return nil
-	}); err != nil {
-		return removed, fmt.Errorf("prune: %w", err)
-	}
-	for _, key := range unused {
-		if err := st.Delete(ctx, key); err != nil {
-			return removed, fmt.Errorf("prune: %w", err)
-		}
-	}
-	return removed, nil
 }
