@@ -104,7 +104,8 @@ type Config struct {
 	// where there are none loses its connection (0x9A), or with such a will is not let in. A listener may say otherwise.
 	RetainAvailable bool `yaml:"retain_available"`
 
-	// Topic aliases that an MQTT 5 client may use on one connection; 0 is none.
+	// Topic aliases that an MQTT 5 client may use on one connection, and that the gateway uses at most towards a client
+	// which takes them: the first topics of the connection get one each. 0 is none, in both directions.
 	TopicAliasMaximum int `yaml:"topic_alias_maximum"`
 
 	// Longest keep-alive; MQTT 5 clients that ask for more, or for none, are given this. 0 accepts what they ask for.

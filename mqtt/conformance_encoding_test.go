@@ -131,23 +131,6 @@ func TestClientIDs(t *testing.T) {
 	})
 }
 
-// MQTT 5, 3.1.2-26 and 3.1.2-27: none are sent, whatever the client allows.
-func TestServerSendsNoTopicAlias(t *testing.T) {
-	s := start(t)
-	pub := s.connect(t, mqtttest.Connect{ID: "pub"})
-	for _, properties := range []string{``, `22 0000`, `22 000a`} {
-		sub := s.connect(t, mqtttest.Connect{ID: "sub", Properties: properties})
-		sub.Subscribe("a/long/topic", 1)
-		for i := range 5 {
-			pub.Publish(mqtttest.Publish{Topic: "a/long/topic", QoS: 1, Payload: msg(i), Properties: `23 0001`})
-			if pk := sub.Receive(mqtttest.Publish{Topic: "a/long/topic", QoS: 1, Payload: msg(i)}); pk.Properties.TopicAliasFlag {
-				t.Errorf("%q: topic alias %d", properties, pk.Properties.TopicAlias)
-			}
-		}
-		sub.Disconnect()
-	}
-}
-
 // MQTT 5, 3.1.2-28, 4.12.0-6 and 3.14.2-2: what was not asked for, and what only a client may send, does not come.
 func TestNothingUnaskedInConnack(t *testing.T) {
 	s := start(t)

@@ -60,6 +60,8 @@ type conn struct {
 	receiveMaximum int           // deliveries that the client takes at once
 	keepAlive      time.Duration // 0 is none
 
+	told toldAliases // of the session, under its lock; max is written before bound is set
+
 	// Of the reader.
 	pacing   *pacing       // nil without rates
 	overRate error         // why the present PUBLISH is refused, if it is

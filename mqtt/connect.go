@@ -46,6 +46,7 @@ func (c *conn) connect(ctx context.Context) error {
 	}
 	c.claimed = hello.ClientID
 	c.peer = wire.Peer{Version: hello.Version, NoProblemInfo: !hello.RequestProblemInfo, MaxPacket: hello.MaxPacketSize}
+	c.told.max = min(int(hello.TopicAliasMaximum), c.srv.cfg.TopicAliasMaximum)
 	ack, reason, text := c.greet(ctx, hello)
 	if reason == reasonSuccess {
 		// Before CONNACK: who has it may open the next connection at once.

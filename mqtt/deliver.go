@@ -67,7 +67,7 @@ func (s *session) sendQoS0Locked(c *conn, rec *spool.Record, h how, enc *encoder
 	if s.tooLarge(c, packet) || !enc.alive || s.denied(c, rec.Topic, 0) {
 		return nil
 	}
-	if !c.out.message(packet, 0, 0, false, c.srv.outputLimit) {
+	if !c.deliver(enc, packet, 0, 0, false) {
 		s.srv.metrics.drop(dropBufferFull)
 		return nil
 	}
@@ -117,7 +117,7 @@ func (s *session) sendLocked(lane int32, rec *spool.Record, h how, enc *encoder)
 		s.touchLocked()
 		return true
 	}
-	if !c.out.message(packet, at, fl.pid, false, s.srv.outputLimit) {
+	if !c.deliver(enc, packet, at, fl.pid, false) {
 		return false
 	}
 	s.flights.add(fl)

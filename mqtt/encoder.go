@@ -14,6 +14,7 @@ type encoder struct {
 	alive    bool
 	variants [2][3][2]variant // version, QoS, retain
 	single   []byte           // the variant of one subscriber, which has its own identifiers
+	short    []byte           // what aliased has made
 	found    []*subscription  // memory for matchingLocked
 }
 
@@ -59,6 +60,21 @@ func (e *encoder) encode(version byte, h how) (packet []byte, id int) {
 		v.made = true
 	}
 	return v.packet, v.id
+}
+
+// aliased encodes what encode has encoded last for one connection, with a topic alias and, unless the client knows that, with its
+// topic. The packet is valid until the next call of aliased.
+func (e *encoder) aliased(peer wire.Peer, alias uint16, known bool) (packet []byte, id int) {
+	if cap(e.short) > keptBuf {
+		e.short = nil
+	}
+	m := e.msg
+	m.TopicAlias = alias
+	if known {
+		m.Topic = ""
+	}
+	e.short, id = peer.AppendPublish(e.short[:0], &m)
+	return e.short, id
 }
 
 func b2i(b bool) int {

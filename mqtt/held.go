@@ -71,12 +71,14 @@ func (s *session) sendHeldLocked() {
 			continue
 		}
 		packet, at := enc.encode(c.peer.Version, h.how)
+		packet, at, learn := c.told.shorten(enc, packet, at, c.peer)
 		c.out.control(func(b []byte) []byte {
 			start := len(b)
 			b = append(b, packet...)
 			wire.PatchPublish(b[start:], at, h.pid, h.dup)
 			return b
 		})
+		c.told.note(h.rec.Topic, learn)
 		s.flights.set(fl, flightSent)
 		s.srv.metrics.publishSent(h.how.qos, &h.rec)
 	}

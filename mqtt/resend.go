@@ -53,7 +53,7 @@ func (s *session) sendDeferredLocked(lane int, pid uint16, rec *spool.Record, en
 			s.held.push(held{rec: *rec, how: h, pid: pid, size: len(packet), ready: true, dup: true})
 			s.heldBytes += len(packet)
 			state = flightPending
-		case !s.conn.out.message(packet, at, pid, true, s.srv.outputLimit):
+		case !s.conn.deliver(enc, packet, at, pid, true):
 			return false
 		}
 		s.flights.set(fl, state)
@@ -152,7 +152,7 @@ func (s *session) resendOne(c *conn, was flight, rec *spool.Record, enc *encoder
 	case s.tooLarge(c, packet), s.denied(c, rec.Topic, h.qos):
 		s.tooLargeLocked(fl)
 		return true
-	case !c.out.message(packet, at, was.pid, !fl.fresh, s.srv.outputLimit):
+	case !c.deliver(enc, packet, at, was.pid, !fl.fresh):
 		return false
 	}
 	if fl.fresh {

@@ -105,7 +105,7 @@ func (s *session) sendRetainedLocked(sub *subscription, rec *spool.Record, enc *
 	if s.tooLarge(s.conn, packet) || s.denied(s.conn, rec.Topic, 0) {
 		return true
 	}
-	if !s.conn.out.message(packet, 0, 0, false, s.srv.outputLimit) {
+	if !s.conn.deliver(enc, packet, 0, 0, false) {
 		return false
 	}
 	s.srv.metrics.publishSent(0, rec)

@@ -214,7 +214,7 @@ func (s *session) takeShared(lane int, rec *spool.Record, sub *subscription, enc
 		if s.tooLarge(c, packet) || !enc.alive {
 			return c, shareTaken
 		}
-		if !c.out.message(packet, 0, 0, false, s.srv.outputLimit) {
+		if !c.deliver(enc, packet, 0, 0, false) {
 			return nil, shareNoRoom
 		}
 		s.srv.metrics.publishSent(0, rec)
