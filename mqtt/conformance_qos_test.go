@@ -144,6 +144,47 @@ func TestUnknownPacketIdentifiers(t *testing.T) {
 	old.ExpectBytes(`70 02 004d`) // MQTT 3.1.1 has no reason codes
 }
 
+// MQTT 5, 1.2 and 4.13.1: an answer that a delivery cannot have ends the connection, and the message comes again on the next
+// one. Passed over, it would hold a place in the window for ever.
+func TestWrongAnswerEndsTheConnection(t *testing.T) {
+	s := start(t)
+	both(t, func(t *testing.T, version byte) {
+		f := func(qos byte, answers ...byte) {
+			t.Helper()
+			o := keep(fmt.Sprintf("sub-%d-%d-%v", version, qos, answers))
+			o.Version = version
+			sub := s.connect(t, o)
+			sub.Subscribe(o.ID, qos)
+			pub := s.connect(t, mqtttest.Connect{ID: "pub", Version: version})
+			pub.Publish(mqtttest.Publish{Topic: o.ID, QoS: qos, Payload: "m"})
+			pk := sub.ExpectPublish(mqtttest.Publish{Topic: o.ID, QoS: qos, Payload: "m"})
+			dup := true
+			for i, kind := range answers {
+				sub.SendAck(kind, pk.PacketID)
+				if kind == packets.Pubrec && qos == 2 && i < len(answers)-1 {
+					sub.ExpectAck(packets.Pubrel, pk.PacketID, 0)
+					dup = false
+				}
+			}
+			sub.ExpectDisconnect(0x82)
+			sub = s.resume(t, o)
+			if dup {
+				sub.Receive(mqtttest.Publish{Topic: o.ID, QoS: qos, Payload: "m", Dup: true, ID: pk.PacketID})
+			} else {
+				sub.ExpectAck(packets.Pubrel, pk.PacketID, 0)
+				sub.SendAck(packets.Pubcomp, pk.PacketID)
+			}
+			pub.Publish(mqtttest.Publish{Topic: o.ID, QoS: qos, Payload: "next"})
+			sub.Receive(mqtttest.Publish{Topic: o.ID, QoS: qos, Payload: "next"})
+		}
+		f(1, packets.Pubrec)
+		f(1, packets.Pubcomp)
+		f(2, packets.Puback)
+		f(2, packets.Pubcomp)
+		f(2, packets.Pubrec, packets.Puback)
+	})
+}
+
 // MQTT 5, 4.4.0-1: an owed PUBREL is sent again when the client returns, and completes the delivery.
 func TestPubrelIsSentAgain(t *testing.T) {
 	s := start(t)

@@ -184,7 +184,10 @@ func (c *conn) handle(ctx context.Context, p wire.Packet) bool {
 		if p.Kind == packets.Pubrel {
 			return c.released(ctx, p)
 		}
-		c.acknowledged(p)
+		if err := c.acknowledged(p); err != nil {
+			c.closeFor(err)
+			return false
+		}
 	case *wire.Subscribe:
 		if !c.settled(ctx) {
 			return false
