@@ -6,10 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -126,21 +123,20 @@ func New(ctx context.Context, cfg Config, o Options) (*Tier, error) {
 
 // instanceOf reads or makes the random name of a data directory.
 func instanceOf(dir string) (string, error) {
-	path := filepath.Join(dir, "instance")
-	b, err := os.ReadFile(path)
-	if err == nil && len(strings.TrimSpace(string(b))) >= 16 {
-		return strings.TrimSpace(string(b)), nil
+	local, err := store.OpenDir(dir) // what it reads stays, also the name that a killed process has just given the file
+	if err != nil {
+		return "", err
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	b, err := store.ReadAll(context.Background(), local, "instance", 1<<10)
+	if name := strings.TrimSpace(string(b)); err == nil && len(name) >= 16 {
+		return name, nil
+	}
+	if err != nil && !errors.Is(err, store.ErrNotExist) {
 		return "", err
 	}
 	var raw [16]byte
 	_, _ = rand.Read(raw[:]) // never fails
 	name := hex.EncodeToString(raw[:])
-	local, err := store.OpenDir(dir)
-	if err != nil {
-		return "", err
-	}
 	return name, store.PutBytes(context.Background(), local, "instance", []byte(name+"\n"), false)
 }
 

@@ -16,7 +16,8 @@ import (
 )
 
 // Dir is a directory as a store: each object a file. A file has its name only once its bytes are synced, and its name is synced
-// before Put returns. What a crash leaves of an unfinished one ends in tempSuffix and is not listed; the first Put into its directory an
+// before Put returns. What was written by a process that was killed, or whose sync failed, may have a name that is not: a directory is synced
+// before anything in it is told of, once, so that what is there once stays there. What a crash leaves of an unfinished one ends in tempSuffix and is not listed; the first Put into its directory an
 // hour later removes it. A root that was there and is gone, or is another one and empty, is a disk that is not mounted: ErrVanished.
 type Dir struct {
 	root string
@@ -24,6 +25,7 @@ type Dir struct {
 	mu    sync.Mutex
 	seen  fs.FileInfo     // of the root
 	swept map[string]bool // directories in which leftovers were looked for
+	firm  map[string]bool // directories whose names were all synced since we have them
 }
 
 var (
@@ -55,7 +57,7 @@ func (d *Dir) there() error {
 		if entries, err := os.ReadDir(d.root); err == nil && len(entries) == 0 {
 			return ErrVanished
 		}
-		d.seen = fi
+		d.seen, d.firm = fi, nil
 	case err == nil:
 		d.seen = fi
 	case errors.Is(err, fs.ErrNotExist) && d.seen != nil:
@@ -118,6 +120,42 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
+var syncNames = syncDir // tests look at it
+
+// syncNames makes the names in a directory durable, and remembers whether they are.
+func (d *Dir) syncNames(dir string) error {
+	err := syncNames(dir)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.firm == nil {
+		d.firm = map[string]bool{}
+	}
+	d.firm[dir] = err == nil || unsyncable(err)
+	return err
+}
+
+// unsyncable tells of a directory that cannot be written, so that nothing in it waits, and of a file system that knows no sync of one.
+func unsyncable(err error) bool {
+	return errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP)
+}
+
+// settle makes durable what another process, or a sync that failed, may have left in a directory and on the way to it.
+func (d *Dir) settle(dir string) error {
+	for top := filepath.Dir(d.root); ; dir = filepath.Dir(dir) {
+		d.mu.Lock()
+		firm := d.firm[dir]
+		d.mu.Unlock()
+		if !firm {
+			if err := d.syncNames(dir); err != nil && !unsyncable(err) && !errors.Is(notExist(err), ErrNotExist) {
+				return err
+			}
+		}
+		if len(dir) <= len(top) {
+			return nil
+		}
+	}
+}
+
 func (d *Dir) path(key string) (string, error) {
 	if err := checkKey(key); err != nil {
 		return "", err
@@ -157,7 +195,7 @@ func (d *Dir) Put(ctx context.Context, key string, r io.Reader, size int64, o Pu
 	}
 	err = fill(ctx, tmp, r, size)
 	if err = errors.Join(err, tmp.Close()); err == nil {
-		err = name(tmp.Name(), path, o)
+		err = d.name(tmp.Name(), path, o)
 	}
 	if err != nil {
 		_ = os.Remove(tmp.Name())
@@ -206,19 +244,19 @@ func fill(ctx context.Context, f *os.File, r io.Reader, size int64) error {
 }
 
 // name gives a finished file its name, and syncs that. A link, unlike a rename, does not replace what another writer was faster with.
-func name(tmp, path string, o PutOptions) error {
+func (d *Dir) name(tmp, path string, o PutOptions) error {
 	if !o.IfAbsent {
 		if err := os.Rename(tmp, path); err != nil || o.NameLater {
 			return err
 		}
-		return syncDir(filepath.Dir(path))
+		return d.syncNames(filepath.Dir(path))
 	}
 	if err := os.Link(tmp, path); errors.Is(err, fs.ErrExist) {
 		return ErrExist
 	} else if err != nil {
 		return err
 	}
-	return errors.Join(os.Remove(tmp), syncDir(filepath.Dir(path)))
+	return errors.Join(os.Remove(tmp), d.syncNames(filepath.Dir(path)))
 }
 
 // Get implements Store.
@@ -228,6 +266,9 @@ func (d *Dir) Get(ctx context.Context, key string, offset, n int64) (io.ReadClos
 		return nil, fmt.Errorf("get: %w", err)
 	}
 	if err := d.there(); err != nil {
+		return nil, fmt.Errorf("get %s: %w", key, err)
+	}
+	if err := d.settle(filepath.Dir(path)); err != nil {
 		return nil, fmt.Errorf("get %s: %w", key, err)
 	}
 	f, err := os.Open(path)
@@ -260,6 +301,9 @@ func (d *Dir) Stat(_ context.Context, key string) (Object, error) {
 	if err := d.there(); err != nil {
 		return Object{}, fmt.Errorf("stat %s: %w", key, err)
 	}
+	if err := d.settle(filepath.Dir(path)); err != nil {
+		return Object{}, fmt.Errorf("stat %s: %w", key, err)
+	}
 	fi, err := os.Stat(path)
 	if err == nil && !fi.Mode().IsRegular() {
 		err = fs.ErrNotExist
@@ -290,7 +334,11 @@ func (d *Dir) List(ctx context.Context, prefix string, fn func(Object) error) er
 }
 
 func (d *Dir) list(ctx context.Context, dir, prefix string, fn func(Object) error) error {
-	entries, err := os.ReadDir(filepath.Join(d.root, filepath.FromSlash(dir)))
+	path := filepath.Join(d.root, filepath.FromSlash(dir))
+	if err := d.settle(path); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
