@@ -42,7 +42,7 @@ func BenchmarkDelivery(b *testing.B) {
 		for i := range records {
 			records[i] = record(i)
 		}
-		r, err := newRoute(RouteConfig{Name: "all", Topic: "plain", Stream: "default"}, "gw")
+		r, err := newRoute(RouteConfig{Name: "all", Topic: "plain", Stream: "default"}, "gw", nil)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -25,6 +25,7 @@ import (
 type Options struct {
 	Log        Log
 	GatewayID  string
+	Forks      []spool.Fork // of the spool
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 	Now        func() time.Time // the clock of Record.ReceivedAt
@@ -47,6 +48,7 @@ type Bridge struct {
 	cursors    []Cursor
 	dead       *DeadLetters // nil when there are none
 	gatewayID  string
+	forks      []spool.Fork
 	dial       func(ctx context.Context, network, host string) (net.Conn, error)
 	down       atomic.Pointer[downlink.Engine]
 	awaits     map[string]Await
@@ -80,7 +82,7 @@ func New(cfg Config, opts Options) (*Bridge, error) {
 		return nil, fmt.Errorf("bridge: %w", err)
 	}
 	b := &Bridge{
-		cfg: cfg, gatewayID: opts.GatewayID, dial: opts.Dial, source: opts.Log, log: opts.Logger, registerer: opts.Registerer, now: opts.Now,
+		cfg: cfg, gatewayID: opts.GatewayID, forks: opts.Forks, dial: opts.Dial, source: opts.Log, log: opts.Logger, registerer: opts.Registerer, now: opts.Now,
 		redriving: make(chan struct{}, 1), awaits: opts.Await, watched: make(map[string][][]*watch),
 		saveC: make(chan struct{}, 1), moveC: make(chan move), unmoved: make(chan struct{}),
 		closed: make(chan struct{}), stopFeeding: func() {}, stopSaving: func() {}, stopSending: func() {},
@@ -206,7 +208,7 @@ func (b *Bridge) openRoute(rc RouteConfig, gatewayID string, streams map[string]
 	if rc.Upstream == EmbeddedUpstream && rc.CreateTopics == nil {
 		rc.CreateTopics = &kafka.Create{Partitions: int32(b.cfg.Embedded.Partitions)}
 	}
-	r, err := newRoute(rc, gatewayID)
+	r, err := newRoute(rc, gatewayID, b.forks)
 	if err != nil {
 		return err
 	}

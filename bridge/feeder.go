@@ -124,7 +124,7 @@ func newFeeder(b *Bridge, r *route, up *upstream, partition int, bl *backlog) *f
 	f.committed = f.pos
 	f.progress, f.began = time.Now(), time.Now()
 	if r.cfg.Delivery == ExactlyOnce {
-		f.exactly = r.exactlyOn(up, partition, id, b.spoolID+"/"+r.mapping())
+		f.exactly = b.exactlyOn(r, up, partition, id)
 	}
 	f.unwatch = f.up.Watch(func() {
 		f.mu.Lock()

@@ -96,7 +96,7 @@ func (f *figures) plain() float64 {
 		f.b.Fatal(err)
 	}
 	defer cl.Close()
-	r, err := newRoute(RouteConfig{Name: "all", Topic: topic}.WithDefaults("main"), "gw")
+	r, err := newRoute(RouteConfig{Name: "all", Topic: topic}.WithDefaults("main"), "gw", nil)
 	if err != nil {
 		f.b.Fatal(err)
 	}

@@ -166,7 +166,8 @@ func (l *lane) knows() bool {
 		l.check, l.readFrom = checking, l.known()
 		l.f.up.ReadBack(&kafka.Scan{
 			Topic: l.out.topic, Partition: l.partition, From: l.readFrom, Since: l.f.r.mapper.OldestTime(l.pending[0].Received()),
-			Header: headerID, Prefix: fmt.Sprintf("%s/%s/%d/", l.f.r.gatewayID, l.f.r.cfg.Stream, l.f.partition), Except: []string{headerRedrive, replay.Header},
+			Header: headerID, Prefix: fmt.Sprintf("%s/%s/%d/", l.f.r.gatewayID, l.f.r.cfg.Stream, l.f.partition),
+			Suffix: func(o uint64) string { return l.f.r.who.Suffix(uint16(l.f.partition), spool.Offset(o)) }, Except: []string{headerRedrive, replay.Header},
 			Done: l.wasRead,
 		})
 	}

@@ -35,7 +35,7 @@ func (r Replays) Check(req replay.Request) (stream string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if _, err := newRoute(rc, r.b.gatewayID); err != nil {
+	if _, err := newRoute(rc, r.b.gatewayID, nil); err != nil {
 		return "", fmt.Errorf("replay: %w: %w", err, spool.ErrInvalid)
 	}
 	return rc.Stream, nil
@@ -89,7 +89,7 @@ func (r Replays) Open(req replay.Request, job string) (replay.Sink, error) {
 		rc.CreateTopics = &kafka.Create{Partitions: int32(b.cfg.Embedded.Partitions)}
 	}
 	// A mapping of its own: the counters of the route are those of live records.
-	rt, err := newRoute(rc, b.gatewayID)
+	rt, err := newRoute(rc, b.gatewayID, b.forks)
 	if err != nil {
 		return nil, err
 	}

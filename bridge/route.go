@@ -17,6 +17,7 @@ type route struct {
 	cfg       RouteConfig
 	mapper    *mapping.Mapper
 	gatewayID string
+	who       mapping.Identity
 	dead      bool // it reads the dead-letter stream
 	counts    counts
 	pauses    pauses
@@ -67,12 +68,13 @@ type upstream struct {
 	lanes atomic.Int64
 }
 
-func newRoute(cfg RouteConfig, gatewayID string) (*route, error) {
-	m, err := mapping.New(cfg.mapping(), mapping.Identity{Gateway: gatewayID, Stream: cfg.Stream})
+func newRoute(cfg RouteConfig, gatewayID string, forks []spool.Fork) (*route, error) {
+	who := mapping.Identity{Gateway: gatewayID, Stream: cfg.Stream, Forks: forks}
+	m, err := mapping.New(cfg.mapping(), who)
 	if err != nil {
 		return nil, fmt.Errorf("route %s: %w", cfg.Name, err)
 	}
-	return &route{cfg: cfg, mapper: m, gatewayID: gatewayID, rate: newRate(cfg.Rate, cfg.RecordsPerSecond), backlogRate: newRate(cfg.BacklogRate, 0), names: make(map[string]bool), unclean: make(map[string]bool), exactly: make(map[string]*kafka.Exactly)}, nil
+	return &route{cfg: cfg, mapper: m, gatewayID: gatewayID, who: who, rate: newRate(cfg.Rate, cfg.RecordsPerSecond), backlogRate: newRate(cfg.BacklogRate, 0), names: make(map[string]bool), unclean: make(map[string]bool), exactly: make(map[string]*kafka.Exactly)}, nil
 }
 
 // id is the record's identity, the same whenever it is sent again.

@@ -155,7 +155,7 @@ func (b *Bridge) feeders() (out []*feeder) {
 
 // exactlyOn is what delivers exactly once on up: the same for all stints there, so that it knows whether another gateway has
 // been there meanwhile.
-func (r *route) exactlyOn(up *upstream, partition int, backlog, epoch string) *kafka.Exactly {
+func (b *Bridge) exactlyOn(r *route, up *upstream, partition int, backlog string) *kafka.Exactly {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	id := fmt.Sprintf("forebay/%s/%s/%d", r.gatewayID, r.cfg.Name, partition)
@@ -164,9 +164,21 @@ func (r *route) exactlyOn(up *upstream, partition int, backlog, epoch string) *k
 	}
 	key := up.Name() + " " + id
 	if r.exactly[key] == nil {
-		r.exactly[key] = up.NewExactly(id, epoch)
+		epoch, before := b.epochs(r, partition)
+		r.exactly[key] = up.NewExactly(id, epoch, before...)
 	}
 	return r.exactly[key]
+}
+
+// epochs are those of positions in Kafka: that of this spool, and those of the spools that it was restored from, which may have gone
+// on to deliver other records under the offsets that this one has given since.
+func (b *Bridge) epochs(r *route, partition int) (now string, before []kafka.Epoch) {
+	id := b.spoolID
+	for i := range b.forks {
+		before = append(before, kafka.Epoch{Name: id + "/" + r.mapping(), Until: uint64(b.forks[i].End(r.cfg.Stream, partition))})
+		id = b.spoolID + "~" + b.forks[i].ID
+	}
+	return id + "/" + r.mapping(), before
 }
 
 // upstream is where the route's records go now.

@@ -72,7 +72,7 @@ func Try(cfg Config, gatewayID, name string, rec *spool.Record, now time.Time) (
 		if names = append(names, rc.Name); rc.Name != name {
 			continue
 		}
-		r, err := newRoute(rc, gatewayID)
+		r, err := newRoute(rc, gatewayID, nil)
 		if err != nil {
 			return Trial{}, err
 		}

@@ -126,6 +126,7 @@ func (g *Gateway) bridgePart(log *slog.Logger) part {
 			made, err := bridge.New(g.cfg.Bridge, bridge.Options{
 				Log:        bridge.FromSpool(g.spool),
 				GatewayID:  g.ID(),
+				Forks:      g.spool.Forks(),
 				Logger:     log,
 				Registerer: g.reg,
 				Now:        g.spool.Now,

@@ -22,6 +22,7 @@ func (g *Gateway) replayPart(log *slog.Logger) part {
 				Source:     past{g.spool, g.tiers()},
 				Sinks:      g.bridge.Replays(),
 				GatewayID:  g.ID(),
+				Forks:      g.spool.Forks(),
 				Logger:     log,
 				Registerer: g.reg,
 				Now:        g.spool.Now,

@@ -63,6 +63,11 @@ func (s *Spool) recover(opts Options) error {
 	if err := r.finish(); err != nil {
 		return err
 	}
+	if r.restored {
+		if err := s.beginFork(); err != nil {
+			return err
+		}
+	}
 	r.tell()
 	s.log.Info("spool open", "dir", s.cfg.Dir, "streams", len(s.streams), "segments", r.segments, "replayed_frames", r.frames,
 		"replayed_records", r.records, "duration", time.Since(began).Round(time.Millisecond))
@@ -137,6 +142,7 @@ func (s *Spool) streamOnDisk(name string, partition int) *stream {
 type recovery struct {
 	s            *Spool
 	rebuilt      bool // meta.db was begun anew
+	restored     bool // the directory is of a backup
 	seen         clockState
 	catalog      map[string]map[uint64]segmentRecord
 	floor        map[*partition]Offset // the next offset that meta.db knows

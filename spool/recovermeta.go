@@ -84,6 +84,11 @@ func (r *recovery) readMeta() error {
 		r.s.metaApplied = m.number(tx, keyApplied)
 		r.s.quarantined.Store(m.number(tx, keyQuarantined))
 		r.seen = m.clockState(tx)
+		r.restored = m.number(tx, keyRestored) != 0
+		var err error
+		if r.s.forks, err = m.forks(tx); err != nil {
+			return err
+		}
 		if err := m.partitions(tx, func(stream string, partition int, rec partitionRecord) error {
 			p := r.s.streamOnDisk(stream, partition).parts[partition]
 			p.start, p.lost = rec.Start, rec.Lost

@@ -101,6 +101,7 @@ type Spool struct {
 	cursors *cursorSet
 	streams []*stream // fixed after Open
 	byName  map[string]*stream
+	forks   []Fork // fixed after Open
 
 	groupCap     int   // payload bytes of a group
 	maxEntry     int   // payload bytes of one entry

@@ -69,6 +69,28 @@ func (t *transactor) record(key string, value []byte) *kgo.Record {
 	return &kgo.Record{Topic: t.e.offset, Partition: t.partition(), Key: []byte(t.id + "\x00" + key), Value: value}
 }
 
+// take takes note of a position: the last one of this epoch, or of one before as far as that counts.
+func (t *transactor) take(positions map[string]uint64, key, value string) {
+	rest, ok := strings.CutPrefix(key, t.id+"\x00")
+	if !ok {
+		return
+	}
+	epoch, lane, ok := strings.Cut(rest, "\x00")
+	n, err := strconv.ParseUint(value, 10, 64)
+	if !ok || err != nil {
+		return
+	}
+	if epoch == t.e.epoch {
+		positions[lane] = n
+		return
+	}
+	for _, b := range t.e.before {
+		if epoch == b.Name {
+			positions[lane] = max(positions[lane], min(n, b.Until))
+		}
+	}
+}
+
 // read reads the positions up to a record that this producer writes first: what comes behind it is its own. It reads from where it has
 // been before: a lane with many records that Kafka refuses makes a new producer for each.
 func (t *transactor) read(ctx context.Context) error {
@@ -108,7 +130,6 @@ func (t *transactor) read(ctx context.Context) error {
 		return err
 	}
 	defer reader.Close()
-	prefix := t.id + "\x00" + t.e.epoch + "\x00"
 	for {
 		fetches := reader.PollFetches(ctx)
 		if err := fetches.Err(); err != nil {
@@ -118,11 +139,7 @@ func (t *transactor) read(ctx context.Context) error {
 		fetches.EachRecord(func(r *kgo.Record) {
 			key, value := string(r.Key), string(r.Value)
 			taken = taken || !end && t.younger(r)
-			if lane, ok := strings.CutPrefix(key, prefix); ok {
-				if n, err := strconv.ParseUint(value, 10, 64); err == nil {
-					positions[lane] = n
-				}
-			}
+			t.take(positions, key, value)
 			end = end || key == t.id+"\x00" && value == mark
 		})
 		if taken { // between the look before fencing and the fencing

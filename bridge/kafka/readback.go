@@ -19,11 +19,12 @@ import (
 type Scan struct {
 	Topic     *Topic
 	Partition int32
-	From      int64     // Kafka offset that the records are not below; negative when it is not known
-	Since     time.Time // time that the records are not older than
-	Header    string    // that carries a record's identity:
-	Prefix    string    // this, and the record's offset in the spool
-	Except    []string  // headers of records that do not count
+	From      int64                      // Kafka offset that the records are not below; negative when it is not known
+	Since     time.Time                  // time that the records are not older than
+	Header    string                     // that carries a record's identity:
+	Prefix    string                     // this, and the record's offset in the spool,
+	Suffix    func(offset uint64) string // and this; nil is nothing
+	Except    []string                   // headers of records that do not count
 
 	// Done is called once, with the offsets in the spool, ascending, and the Kafka offset up to which the partition was read;
 	// or with ErrNoRead. It must not block. It is not called when the client is closed before.
@@ -227,10 +228,18 @@ func (s *Scan) look(r *kgo.Record) {
 		}
 	}
 	if rest, ok := bytes.CutPrefix(id, []byte(s.Prefix)); ok {
-		if n, err := strconv.ParseUint(string(rest), 10, 64); err == nil {
+		digits, _, _ := bytes.Cut(rest, []byte("~"))
+		if n, err := strconv.ParseUint(string(digits), 10, 64); err == nil && string(rest[len(digits):]) == s.suffix(n) {
 			s.found = append(s.found, n)
 		}
 	}
+}
+
+func (s *Scan) suffix(offset uint64) string {
+	if s.Suffix == nil {
+		return ""
+	}
+	return s.Suffix(offset)
 }
 
 // place finds out where each scan begins. It finishes those that cannot be read, and returns the others.

@@ -29,9 +29,10 @@ import (
 type Exactly struct {
 	c        *Client
 	id       string
-	epoch    string // positions of another one are another spool's, or of lanes that are not these
-	offset   string // topic of the positions
-	instance string // of this process
+	epoch    string  // positions of another one are another spool's, or of lanes that are not these
+	before   []Epoch // of which this one goes on
+	offset   string  // topic of the positions
+	instance string  // of this process
 
 	main, side *transactor
 
@@ -51,10 +52,16 @@ const (
 	maxDeadline  = 15 * time.Second
 )
 
+// Epoch is the name under which positions are kept, and the offset up to which they count.
+type Epoch struct {
+	Name  string
+	Until uint64
+}
+
 // NewExactly makes one; id is part of its transactional IDs and has to be the same for ever. Only positions of the same epoch
-// are read.
-func (c *Client) NewExactly(id, epoch string) *Exactly {
-	e := &Exactly{c: c, id: id, epoch: epoch, offset: PositionsTopic, instance: rand.Text(), suspects: make(map[string]bool)}
+// are read, and those of the epochs before as far as each counts.
+func (c *Client) NewExactly(id, epoch string, before ...Epoch) *Exactly {
+	e := &Exactly{c: c, id: id, epoch: epoch, before: before, offset: PositionsTopic, instance: rand.Text(), suspects: make(map[string]bool)}
 	e.main = &transactor{e: e, id: id, wake: make(chan struct{}, 1)}
 	e.side = &transactor{e: e, id: id + "/side", wake: make(chan struct{}, 1)}
 	return e

@@ -12,7 +12,34 @@ import (
 )
 
 // Identity is whose records they are.
-type Identity struct{ Gateway, Stream string }
+type Identity struct {
+	Gateway, Stream string
+	Forks           []spool.Fork // of the spool
+}
+
+// AppendID appends the identity of the record at an offset, gateway/stream/partition/offset. Of what came after a restore it ends in
+// ~fork: the gateway that was backed up may have given the offset to another record.
+func (i *Identity) AppendID(to []byte, partition uint16, o spool.Offset) []byte {
+	to = append(to, i.Gateway...)
+	to = append(to, '/')
+	to = append(to, i.Stream...)
+	to = append(to, '/')
+	to = strconv.AppendUint(to, uint64(partition), 10)
+	to = append(to, '/')
+	to = strconv.AppendUint(to, uint64(o), 10)
+	if len(i.Forks) > 0 {
+		to = append(to, i.Suffix(partition, o)...)
+	}
+	return to
+}
+
+// Suffix is what an ID has behind the offset.
+func (i *Identity) Suffix(partition uint16, o spool.Offset) string {
+	if fork := spool.ForkOf(i.Forks, i.Stream, int(partition), o); fork != "" {
+		return "~" + fork
+	}
+	return ""
+}
 
 // Mapper is a mapping, ready to be applied. Its methods may be called by many goroutines at the same time, each with a scratch
 // of its own.
@@ -216,11 +243,5 @@ func (m *Mapper) Topic(s *Scratch, rec *spool.Record) (name, overflow string) {
 func (m *Mapper) ID(rec *spool.Record) string { return string(m.appendID(nil, rec)) }
 
 func (m *Mapper) appendID(to []byte, rec *spool.Record) []byte {
-	to = append(to, m.who.Gateway...)
-	to = append(to, '/')
-	to = append(to, m.who.Stream...)
-	to = append(to, '/')
-	to = strconv.AppendUint(to, uint64(rec.Partition), 10)
-	to = append(to, '/')
-	return strconv.AppendUint(to, uint64(rec.Offset), 10)
+	return m.who.AppendID(to, rec.Partition, rec.Offset)
 }

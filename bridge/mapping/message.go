@@ -16,7 +16,7 @@ const (
 	HeaderClientID      = "mqtt.client_id"
 	HeaderQoS           = "mqtt.qos"
 	HeaderRetain        = "mqtt.retain"
-	HeaderID            = "forebay.id"                   // gateway/stream/partition/offset: the record's identity, the same whenever it is sent again
+	HeaderID            = "forebay.id"                   // gateway/stream/partition/offset, of a restored spool with ~fork: the record's identity, the same whenever it is sent again
 	HeaderReceivedAt    = "forebay.received_at"          // when the timestamp is the device's
 	HeaderDeviceTime    = "forebay.device_time"          // what the device said, when it was not believed
 	HeaderExpiry        = "mqtt.message_expiry_interval" // seconds that were left when the record was sent

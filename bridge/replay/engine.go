@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/forebay-gateway/forebay/bridge/mapping"
 	"github.com/forebay-gateway/forebay/spool"
 )
 
@@ -24,6 +25,7 @@ type Options struct {
 	Source     Source
 	Sinks      Sinks
 	GatewayID  string
+	Forks      []spool.Fork // of the spool
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 	Now        func() time.Time // the clock of Record.ReceivedAt
@@ -36,6 +38,7 @@ type Engine struct {
 	reads      Source
 	sinks      Sinks
 	gatewayID  string
+	forks      []spool.Fork
 	log        *slog.Logger
 	registerer prometheus.Registerer
 	now        func() time.Time
@@ -61,7 +64,7 @@ func New(cfg Config, o Options) (*Engine, error) {
 		return nil, fmt.Errorf("replay: %w", err)
 	}
 	e := &Engine{
-		cfg: cfg, source: o.Log, reads: o.Source, sinks: o.Sinks, gatewayID: o.GatewayID, log: o.Logger, registerer: o.Registerer, now: o.Now,
+		cfg: cfg, source: o.Log, reads: o.Source, sinks: o.Sinks, gatewayID: o.GatewayID, forks: o.Forks, log: o.Logger, registerer: o.Registerer, now: o.Now,
 		jobs: make(map[string]*job),
 	}
 	if e.log == nil {
@@ -248,7 +251,7 @@ func (e *Engine) open(j *job) (Sink, error) {
 		return nil, err
 	}
 	return &Local{
-		Log: e.source, Stream: e.cfg.Stream, Prefix: r.Prefix, GatewayID: e.gatewayID, From: r.Stream, Job: j.def.ID, DryRun: r.DryRun,
+		Log: e.source, Stream: e.cfg.Stream, Prefix: r.Prefix, Who: mapping.Identity{Gateway: e.gatewayID, Stream: r.Stream, Forks: e.forks}, Job: j.def.ID, DryRun: r.DryRun,
 	}, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/forebay-gateway/forebay/bridge/mapping"
 	"github.com/forebay-gateway/forebay/spool"
 )
 
@@ -25,13 +26,12 @@ const (
 // is in a user property. Its RETAIN flag is cleared: the past is nobody's last known value. What is left of its time is left; the
 // time to live of the stream that it comes from is not its own.
 type Local struct {
-	Log       Log
-	Stream    string
-	Prefix    string
-	GatewayID string
-	From      string // the stream of the records
-	Job       string
-	DryRun    bool
+	Log    Log
+	Stream string
+	Prefix string
+	Who    mapping.Identity // of the records
+	Job    string
+	DryRun bool
 
 	mu       sync.Mutex
 	problem  *Problem
@@ -156,7 +156,7 @@ func (l *Local) again(rec *spool.Record, topic string) *spool.Record {
 	}
 	props.User = append(users,
 		spool.UserProperty{Name: Header, Value: l.Job},
-		spool.UserProperty{Name: HeaderID, Value: fmt.Sprintf("%s/%s/%d/%d", l.GatewayID, l.From, rec.Partition, rec.Offset)},
+		spool.UserProperty{Name: HeaderID, Value: string(l.Who.AppendID(nil, rec.Partition, rec.Offset))},
 		spool.UserProperty{Name: HeaderReceivedAt, Value: time.Unix(0, rec.ReceivedAt).UTC().Format(time.RFC3339Nano)},
 	)
 	own.Properties = &props

@@ -14,12 +14,13 @@ import (
 // rawSubscriber is an MQTT 3.1.1 client with a persistent session that counts what comes, and outlives the gateway: it connects again
 // whenever it is cut off, and keeps its half of QoS 2.
 type rawSubscriber struct {
-	t    testing.TB
-	id   string
-	qos  byte
-	addr string
-	quit chan struct{}
-	wg   sync.WaitGroup
+	t      testing.TB
+	id     string
+	qos    byte
+	filter string
+	addr   string
+	quit   chan struct{}
+	wg     sync.WaitGroup
 
 	mu       sync.Mutex
 	conn     net.Conn
@@ -31,17 +32,8 @@ type rawSubscriber struct {
 
 func subscribeRaw(t testing.TB, g *gateway, id, filter string, qos byte) *rawSubscriber {
 	t.Helper()
-	s := &rawSubscriber{t: t, id: id, qos: qos, addr: g.mqtt, quit: make(chan struct{}), open: make(map[uint16]bool), topics: make(map[string]bool)}
-	s.wg.Go(func() {
-		for {
-			_ = s.session(filter)
-			select {
-			case <-s.quit:
-				return
-			case <-time.After(20 * time.Millisecond):
-			}
-		}
-	})
+	s := &rawSubscriber{t: t, id: id, qos: qos, filter: filter, open: make(map[uint16]bool), topics: make(map[string]bool)}
+	s.connect(g)
 	t.Cleanup(s.stop)
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		s.mu.Lock()
@@ -54,6 +46,21 @@ func subscribeRaw(t testing.TB, g *gateway, id, filter string, qos byte) *rawSub
 			t.Fatalf("%s is not subscribed after 30 s", id)
 		}
 	}
+}
+
+// connect begins the session, or goes on with it after stop, on another gateway too.
+func (s *rawSubscriber) connect(g *gateway) {
+	s.addr, s.quit = g.mqtt, make(chan struct{})
+	s.wg.Go(func() {
+		for {
+			_ = s.session(s.filter)
+			select {
+			case <-s.quit:
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	})
 }
 
 func (s *rawSubscriber) stop() {

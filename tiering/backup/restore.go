@@ -118,6 +118,9 @@ func restore(ctx context.Context, st store.Store, info *Info, dir string, progre
 	if err := fetch(ctx, st, &info.Meta, filepath.Join(dir, "meta.db")); err != nil {
 		return fmt.Errorf("meta.db: %w", err)
 	}
+	if err := spool.MarkRestored(dir); err != nil {
+		return err
+	}
 	for _, s := range streams {
 		if err := syncDir(filepath.Join(dir, "seg", s)); err != nil {
 			return err
