@@ -232,7 +232,7 @@ func DefaultConfig() Config {
 		TakeOverBurst:        5,
 		TakeOverInterval:     unit.Duration(5 * time.Second),
 		WhenBehind:           behindDropOldest,
-		MaxTopicLevels:       128,
+		MaxTopicLevels:       256,
 		MaxTopicLength:       65535,
 		MaxUserProperties:    128,
 		RateBurst:            unit.Duration(time.Second),
