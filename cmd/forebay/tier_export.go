@@ -17,7 +17,8 @@ func newTierExport() *cobra.Command {
 		Long: `Write records, from object storage and the spool, as a Parquet file or JSON lines: time, partition, offset, client, user, topic, QoS,
 properties, payload, and a column for each --field of payloads that are JSON. The file has its name only when it is whole.
 
-A field is PATH or PATH:TYPE with string (default), double, long or boolean: --field motor.speed:double makes the column json_motor_speed.`,
+A field is PATH[:TYPE][=COLUMN] with the type string (default), double, long or boolean: --field motor.speed:double makes the column
+json_motor_speed. A dot, colon or equals sign in a key has a backslash before it.`,
 		Args: cobra.ExactArgs(2),
 	}
 	target := addTierTarget(cmd)
@@ -32,20 +33,16 @@ A field is PATH or PATH:TYPE with string (default), double, long or boolean: --f
 		if err != nil {
 			return err
 		}
-		var fields []export.Field
-		for _, s := range *specs {
-			f, err := export.ParseField(s)
-			if err != nil {
-				return usage("--field: %w", err)
-			}
-			fields = append(fields, f)
+		fields, err := export.ParseFields(*specs)
+		if err != nil {
+			return usage("--field: %w", err)
 		}
 		var records int64
 		gaps := 0
 		err = export.File(args[1], func(w io.Writer) error {
-			out, err := newExport(w, *format, q.Stream, fields)
-			if err != nil {
-				return err
+			var out export.Writer = export.NewParquet(w, q.Stream, fields)
+			if *format == "ndjson" {
+				out = export.NewLines(w, q.Stream, fields)
 			}
 			if _, err := target.dump(contextOf(cmd), q, func(i spool.DumpItem) error {
 				if i.Record == nil {
@@ -67,11 +64,4 @@ A field is PATH or PATH:TYPE with string (default), double, long or boolean: --f
 		return err
 	})
 	return cmd
-}
-
-func newExport(w io.Writer, format, stream string, fields []export.Field) (export.Writer, error) {
-	if format == "ndjson" {
-		return export.NewLines(w, stream, fields), nil
-	}
-	return export.NewParquet(w, stream, fields)
 }

@@ -102,10 +102,7 @@ func File(path string, fill func(w io.Writer) error) error {
 // SegmentParquet writes all records of a stored segment as a Parquet file. It is tiering.Options.Parquet.
 func SegmentParquet(ctx context.Context, a *spool.Archive, path string) error {
 	return File(path, func(w io.Writer) error {
-		p, err := NewParquet(w, a.Stream, nil)
-		if err != nil {
-			return err
-		}
+		p := NewParquet(w, a.Stream, nil)
 		for _, part := range a.Partitions {
 			if _, _, err := a.Dump(ctx, part.Partition, part.First, spool.DumpQuery{Expired: true}, spool.WallClock, func(i spool.DumpItem) error {
 				if i.Record == nil {

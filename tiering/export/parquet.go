@@ -1,10 +1,10 @@
 package export
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/parquet-go/parquet-go"
@@ -32,9 +32,18 @@ type row struct {
 	Payload        []byte     `parquet:"payload"`
 }
 
+// rowColumns are their names.
+var rowColumns = func() (names []string) {
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[row]()) {
+		name, _, _ := strings.Cut(f.Tag.Get("parquet"), ",")
+		names = append(names, name)
+	}
+	return names
+}()
+
 const (
 	groupRows  = 128 << 10 // of a row group
-	groupBytes = 32 << 20  // or this much of payloads, which are held in memory until then
+	groupBytes = 32 << 20  // or about this much, which is held in memory until then
 )
 
 // Parquet writes records as a Parquet file.
@@ -52,14 +61,9 @@ var columnTypes = map[string]reflect.Type{
 }
 
 // NewParquet writes to w. Close ends the file.
-func NewParquet(w io.Writer, stream string, fields []Field) (*Parquet, error) {
+func NewParquet(w io.Writer, stream string, fields []Field) *Parquet {
 	columns := reflect.VisibleFields(reflect.TypeFor[row]())
-	seen := map[string]bool{}
 	for i, f := range fields {
-		if seen[f.Column] {
-			return nil, fmt.Errorf("export: two fields make the column %s", f.Column)
-		}
-		seen[f.Column] = true
 		columns = append(columns, reflect.StructField{
 			Name: fmt.Sprintf("F%d", i), Type: columnTypes[f.Type], Tag: reflect.StructTag(fmt.Sprintf(`parquet:"%s,optional"`, f.Column)),
 		})
@@ -71,7 +75,7 @@ func NewParquet(w io.Writer, stream string, fields []Field) (*Parquet, error) {
 	schema := parquet.SchemaOf(reflect.New(p.typ).Interface())
 	p.w = parquet.NewGenericWriter[any](w, schema, parquet.Compression(&zstd.Codec{}), parquet.CreatedBy("forebay", "", ""),
 		parquet.KeyValueMetadata("forebay.stream", stream))
-	return p, nil
+	return p
 }
 
 // Write adds a record.
@@ -81,10 +85,14 @@ func (p *Parquet) Write(partition int, r *spool.Record) error {
 	for i := range base.NumField() {
 		v.Elem().Field(i).Set(base.Field(i))
 	}
+	p.bytes += sizeOf(r)
 	if len(p.fields) > 0 {
 		if doc := decode(r.Payload); doc != nil {
 			for i := range p.fields {
 				if x := p.fields[i].value(doc); x != nil {
+					if s, ok := x.(string); ok {
+						p.bytes += len(s)
+					}
 					cell := v.Elem().Field(base.NumField() + i)
 					cell.Set(reflect.New(cell.Type().Elem()))
 					cell.Elem().Set(reflect.ValueOf(x))
@@ -97,7 +105,7 @@ func (p *Parquet) Write(partition int, r *spool.Record) error {
 	}
 	p.total++
 	p.rows++
-	if p.bytes += len(r.Payload) + len(r.Topic) + len(r.ClientID) + 64; p.rows >= groupRows || p.bytes >= groupBytes {
+	if p.rows >= groupRows || p.bytes >= groupBytes {
 		p.rows, p.bytes = 0, 0
 		if err := p.w.Flush(); err != nil {
 			return fmt.Errorf("export: %w", err)
@@ -115,6 +123,18 @@ func (p *Parquet) Close() error {
 		return fmt.Errorf("export: %w", err)
 	}
 	return nil
+}
+
+// sizeOf is about what a record takes in memory until its group is written.
+func sizeOf(r *spool.Record) int {
+	n := len(r.Payload) + len(r.Topic) + len(r.ClientID) + len(r.UserName) + 64
+	if p := r.Properties; p != nil {
+		n += len(p.ContentType) + len(p.ResponseTopic) + len(p.CorrelationData)
+		for _, u := range p.User {
+			n += len(u.Name) + len(u.Value) + 8
+		}
+	}
+	return n
 }
 
 func rowOf(partition int, r *spool.Record) row {
@@ -140,9 +160,7 @@ func rowOf(partition int, r *spool.Record) row {
 			for i, u := range p.User {
 				pairs[i] = [2]string{u.Name, u.Value}
 			}
-			if j, err := json.Marshal(pairs); err == nil {
-				o.UserProperties = text(string(j))
-			}
+			o.UserProperties = text(jsonOf(pairs))
 		}
 	}
 	return o
