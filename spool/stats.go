@@ -7,6 +7,7 @@ type Stats struct {
 	BytesOnDisk    int64 // journal, segments, meta database, quarantine, files that wait for their removal
 	MaxSize        int64
 	DiskFree       int64 // when it was last looked at
+	MinFree        int64 // of it that is left alone
 	Full           bool
 	QueueBytes     int64 // memory of records that wait for the journal
 	TailBytes      int64 // memory of the newest records
@@ -50,6 +51,7 @@ func (s *Spool) Stats() Stats {
 		BytesOnDisk:  s.diskUsed(),
 		MaxSize:      int64(s.cfg.MaxSize),
 		DiskFree:     s.diskFree.Load(),
+		MinFree:      int64(s.cfg.MinFree),
 		Full:         s.full.Load(),
 		JournalBytes: s.journalBytes(),
 		Quarantined:  int(s.quarantined.Load()),

@@ -83,6 +83,6 @@ func (t *Tier) parquet(ctx context.Context, seg *manifest.Segment) error {
 	if o, err := t.store.Stat(ctx, seg.Stream+"/"+key); err != nil || o.Size != fi.Size() {
 		return errors.Join(ErrDamaged, err)
 	}
-	seg.Parquet = []string{key}
+	seg.Parquet, seg.ParquetBytes = []string{key}, fi.Size()
 	return nil
 }

@@ -84,14 +84,19 @@ func TestParquetPolicyWritesOneFileASegment(t *testing.T) {
 	if len(files) != 2 {
 		t.Fatalf("files: %v", files)
 	}
+	var parquet int64
 	for _, seg := range r.tier.byName[stream].m.Load().Segments {
 		entry, err := manifest.ReadEntry(t.Context(), r.faults, stream, seg.Sequence)
 		if err != nil || len(entry.Parquet) != 1 || len(seg.Parquet) != 1 {
 			t.Fatalf("segment %d: %v, its entry %+v: %v", seg.Sequence, seg.Parquet, entry, err)
 		}
-		if b := readFile(t, r.file(filepath.FromSlash(seg.Parquet[0]))); string(b) != fmt.Sprintf("segment %d", seg.Sequence) {
+		parquet += seg.ParquetBytes
+		if b := readFile(t, r.file(filepath.FromSlash(seg.Parquet[0]))); string(b) != fmt.Sprintf("segment %d", seg.Sequence) || seg.ParquetBytes != int64(len(b)) {
 			t.Errorf("segment %d has %q", seg.Sequence, b)
 		}
+	}
+	if s := r.tier.Status().Streams[0]; s.ParquetBytes != parquet || parquet == 0 {
+		t.Errorf("%d bytes of Parquet, want %d", s.ParquetBytes, parquet)
 	}
 	r.advance(20 * time.Hour)
 	r.round()
@@ -144,22 +149,34 @@ func TestCostOfWhatGrows(t *testing.T) {
 		}
 		return *p
 	}
+	day := func(gbs float64) *float64 { gbs *= gb; return &gbs }
+	never := math.Inf(1)
+	const month, twoYears = 30 * 24 * time.Hour, 730 * 24 * time.Hour
 	for _, c := range []struct {
 		what                              string
-		perDay                            float64
-		cold, free                        int64
-		retention                         time.Duration
-		limit                             int64
+		o                                 outlook
 		now, fullIn, final, costFinal, in float64
 	}{
-		{"nothing yet", 0, 0, 10 * gb, 0, 0, 0, math.Inf(1), math.Inf(1), math.Inf(1), 0},
-		{"for ever", gb, 10 * gb, 5 * gb, 0, 0, 0.2, 5, math.Inf(1), math.Inf(1), 7.5},
-		{"a month", gb, 10 * gb, 5 * gb, 30 * 24 * time.Hour, 0, 0.2, 5, 30 * gb, 0.6, 0.6},
-		{"a size below that", gb, 10 * gb, 5 * gb, 30 * 24 * time.Hour, 20 * gb, 0.2, 5, 20 * gb, 0.4, 0.4},
-		{"two years", gb, 10 * gb, -gb, 730 * 24 * time.Hour, 0, 0.2, 0, 730 * gb, 14.6, 7.5},
-		{"it shrinks", gb, 100 * gb, gb, 10 * 24 * time.Hour, 0, 2, 1, 10 * gb, 0.2, 0.2},
+		{"not known yet", outlook{cold: 10 * gb, sharedFree: gb, limit: 5 * gb, retention: month}, 0.2, never, never, never, 0.2},
+		{"nothing comes", outlook{growth: day(0), sharedFree: 10 * gb}, 0, never, 0, 0, 0},
+		{"nothing comes any more", outlook{growth: day(0), cold: 10 * gb, sharedFree: 10 * gb}, 0.2, never, 10 * gb, 0.2, 0.2},
+		{"nothing comes, below a limit", outlook{growth: day(0), cold: 10 * gb, limit: 50 * gb}, 0.2, never, 10 * gb, 0.2, 0.2},
+		{"nothing comes, and what is there goes", outlook{growth: day(0), cold: 10 * gb, retention: month}, 0.2, never, 0, 0, 0},
+		{"for ever", outlook{growth: day(1), cold: 10 * gb, sharedFree: 5 * gb, ownFree: -1}, 0.2, 5, never, never, 7.5},
+		{"beside others", outlook{growth: day(1), all: 5 * gb, cold: 10 * gb, sharedFree: 5 * gb, ownFree: -1}, 0.2, 1, never, never, 7.5},
+		{"its own limit first", outlook{growth: day(1), all: 5 * gb, cold: 10 * gb, sharedFree: 50 * gb, ownFree: 2 * gb}, 0.2, 2, never, never, 7.5},
+		{"the limit of all first", outlook{growth: day(1), all: 5 * gb, cold: 10 * gb, sharedFree: 5 * gb, ownFree: 2 * gb}, 0.2, 1, never, never, 7.5},
+		{"no room at all", outlook{growth: day(1), sharedFree: 0, ownFree: -1}, 0, 0, never, never, 7.3},
+		{"of a store alone", outlook{growth: day(1), sharedFree: -1, ownFree: -1}, 0, never, never, never, 7.3},
+		{"a month", outlook{growth: day(1), cold: 10 * gb, sharedFree: 5 * gb, ownFree: -1, retention: month}, 0.2, 5, 30 * gb, 0.6, 0.6},
+		{"a size below that", outlook{growth: day(1), cold: 10 * gb, sharedFree: 5 * gb, ownFree: -1, retention: month, limit: 20 * gb}, 0.2, 5, 20 * gb, 0.4, 0.4},
+		{"two years", outlook{growth: day(1), cold: 10 * gb, sharedFree: 5 * gb, ownFree: -1, retention: twoYears}, 0.2, 5, 730 * gb, 14.6, 7.5},
+		{"it shrinks", outlook{growth: day(1), cold: 100 * gb, sharedFree: gb, ownFree: -1, retention: month / 3}, 2, 1, 10 * gb, 0.2, 0.2},
+		{"above a limit that is new", outlook{growth: day(0.01), cold: 100 * gb, sharedFree: gb, ownFree: -1, limit: 20 * gb}, 2, 100, 20 * gb, 0.4, 0.4},
+		{"with Parquet as large", outlook{growth: day(1), cold: 10 * gb, parquet: 10 * gb, sharedFree: 5 * gb, ownFree: -1, retention: month}, 0.4, 5, 30 * gb, 1.2, 1.2},
 	} {
-		got := costOf(c.perDay, c.cold, c.free, c.retention, c.limit, 0.02)
+		c.o.price = 0.02
+		got := c.o.cost()
 		for _, v := range []struct {
 			name      string
 			got, want float64
@@ -174,6 +191,37 @@ func TestCostOfWhatGrows(t *testing.T) {
 				t.Errorf("%s: %s is %v, want %v", c.what, v.name, v.got, v.want)
 			}
 		}
+		if got.GrowthKnown != (c.o.growth != nil) {
+			t.Errorf("%s: growth is known: %v", c.what, got.GrowthKnown)
+		}
+	}
+}
+
+// A stream that has been there for minutes is not taken for one that goes on like that; one that was silent for days has not grown by what
+// came just now alone.
+func TestGrowthIsOfTheTimeThatWasLookedAt(t *testing.T) {
+	r := newRig(t, nil)
+	of := func() Cost {
+		r.round()
+		return r.tier.Status().Streams[0].Cost
+	}
+	r.segment(500)
+	if c := of(); c.GrowthKnown || c.BytesPerDay != 0 || c.LocalFullIn != nil {
+		t.Errorf("after a minute: %+v", c)
+	}
+	r.advance(2 * time.Hour)
+	first := of()
+	if !first.GrowthKnown || first.BytesPerDay == 0 || first.LocalFullIn == nil {
+		t.Errorf("after two hours: %+v", first)
+	}
+	r.advance(5 * 24 * time.Hour)
+	r.segment(500)
+	if c := of(); c.BytesPerDay > first.BytesPerDay/20 {
+		t.Errorf("after five silent days it grows by %.0f a day, on the first by %.0f", c.BytesPerDay, first.BytesPerDay)
+	}
+	r.advance(30 * 24 * time.Hour)
+	if c := of(); !c.GrowthKnown || c.BytesPerDay != 0 || c.LocalFullIn != nil {
+		t.Errorf("after a silent month: %+v", c)
 	}
 }
 

@@ -254,7 +254,7 @@ func (t *Tier) again(ctx context.Context, st *tiered, se spool.Sealed, why error
 		return err
 	}
 	if have, ok := st.m.Load().Find(se.Sequence); ok {
-		seg.Parquet = have.Parquet
+		seg.Parquet, seg.ParquetBytes = have.Parquet, have.ParquetBytes
 	}
 	st.pending.forget(seg.Sequence)
 	return t.save(ctx, st, st.m.Load().With(*seg))

@@ -1,6 +1,8 @@
 package tiering
 
 import (
+	"time"
+
 	"github.com/forebay-gateway/forebay/tiering/manifest"
 )
 
@@ -10,6 +12,7 @@ func (l *StreamStatus) addManifest(m *manifest.Manifest) {
 	for i := range m.Segments {
 		seg := &m.Segments[i]
 		l.ColdBytes += seg.Bytes
+		l.ParquetBytes += seg.ParquetBytes
 		l.ColdObjects += seg.Parts() + 1 + len(seg.Parquet)
 		l.ColdRecords += seg.Records
 		if !seg.MinTime.IsZero() && (l.ColdFrom.IsZero() || seg.MinTime.Before(l.ColdFrom)) {
@@ -29,13 +32,19 @@ func StatusOf(m *manifest.Manifest, cfg Config) StreamStatus {
 			st = sc
 		}
 	}
-	perDay := 0.0
-	if n := len(m.Segments); n > 0 {
-		if span := m.Segments[n-1].SealedAt.Sub(m.Segments[0].Created); span > 0 {
-			perDay = float64(l.ColdBytes) / (span.Hours() / 24)
-		}
+	o := outlook{
+		cold: l.ColdBytes, parquet: l.ParquetBytes, ownFree: -1, sharedFree: -1, retention: st.Retention.Std(), limit: int64(st.MaxSize), price: cfg.PricePerGBMonth,
 	}
-	l.Cost = costOf(perDay, l.ColdBytes, 0, st.Retention.Std(), int64(st.MaxSize), cfg.PricePerGBMonth)
-	l.LocalFullIn = nil
+	if n := len(m.Segments); n > 0 { // up to the newest: what has come since is not known
+		last := m.Segments[n-1].SealedAt
+		var bytes int64
+		for i := range m.Segments {
+			if m.Segments[i].SealedAt.After(last.Add(-growthDays * 24 * time.Hour)) {
+				bytes += m.Segments[i].Bytes
+			}
+		}
+		o.growth = growthOf(bytes, last.Sub(m.Segments[0].Created))
+	}
+	l.Cost = o.cost()
 	return l
 }

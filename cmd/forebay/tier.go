@@ -127,7 +127,8 @@ func newTierLs() *cobra.Command {
 manifests in the store are read instead, and what is in the spool is not known.
 
 Growth is that of sealed segments over the last seven days. FULL IN is when the local limit is reached if nothing is removed. COST is per
-month at tiering.price_per_gb_month: of what is stored now, and of what retention and max_size come to in the end (~ when it grows for ever).`,
+month at tiering.price_per_gb_month: of what is stored now, and of what retention and max_size come to in the end (~ when it grows for ever). ? is
+of a stream that has been looked at for less than an hour.`,
 	}
 	target, out := addTierTarget(cmd), addOutput(cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
@@ -226,7 +227,10 @@ func printTier(w io.Writer, s tiering.Status) error {
 	}
 	t := table(w, "STREAM\tLOCAL\tSEGMENTS\tCOLD\tSEGMENTS\tOBJECTS\tFROM\tTO\tBEHIND\tPER DAY\tFULL IN\tCOST\tIN THE END\tNOTE")
 	for _, l := range s.Streams {
-		full, final := "-", "~"
+		perDay, full, final := size(int64(l.BytesPerDay)), "-", "~"
+		if !l.GrowthKnown {
+			perDay, full, final = "?", "?", "?"
+		}
 		if l.LocalFullIn != nil {
 			full = fmt.Sprintf("%.1fd", *l.LocalFullIn)
 		}
@@ -234,7 +238,7 @@ func printTier(w io.Writer, s tiering.Status) error {
 			final = fmt.Sprintf("%.2f", *l.CostFinal)
 		}
 		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%d\t%d\t%s\t%s\t%d\t%s\t%s\t%.2f\t%s\t%s\n", l.Stream, size(l.LocalBytes), l.LocalSegments, size(l.ColdBytes), l.ColdSegments,
-			l.ColdObjects, stamp(l.ColdFrom), stamp(l.ColdTo), l.BehindSegments, size(int64(l.BytesPerDay)), full, l.CostNow, final, l.Problem)
+			l.ColdObjects, stamp(l.ColdFrom), stamp(l.ColdTo), l.BehindSegments, perDay, full, l.CostNow, final, l.Problem)
 	}
 	return t.Flush()
 }

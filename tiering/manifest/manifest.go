@@ -66,6 +66,8 @@ type Segment struct {
 	Partitions []Partition `json:"partitions"`
 	Topics     Topics      `json:"topics"`
 	Parquet    []string    `json:"parquet,omitempty"` // objects with the same records, below the stream
+
+	ParquetBytes int64 `json:"parquet_bytes,omitempty"` // 0 of those that an earlier version has written
 }
 
 // Partition is what a segment holds of a partition: offsets [First, Next).
