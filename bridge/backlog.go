@@ -136,7 +136,7 @@ func (b *Bridge) loadBacklogs(ctx context.Context, r *route) error {
 	}
 	slices.SortFunc(list, func(a, c *backlog) int { return a.since.Compare(c.since) })
 	for _, bl := range list {
-		if err := b.openBacklog(r, bl); err != nil {
+		if err := b.openBacklog(ctx, r, bl); err != nil {
 			return fmt.Errorf("route %s: %w", r.cfg.Name, err)
 		}
 		b.log.Info("route has a backlog", "route", r.cfg.Name, "backlog", bl.id, "since", bl.since, "offsets", bl.offsets())
@@ -146,7 +146,7 @@ func (b *Bridge) loadBacklogs(ctx context.Context, r *route) error {
 	for _, c := range b.source.Cursors() {
 		id, ok := strings.CutPrefix(c.Name, backlogCursor(r.cfg.Name, ""))
 		if id = strings.TrimSuffix(id, "/keep"); ok && !valid(id) {
-			if err := b.source.DropCursor(c.Name); err != nil {
+			if err := b.source.DropCursor(ctx, c.Name); err != nil {
 				return err
 			}
 		}
@@ -155,12 +155,12 @@ func (b *Bridge) loadBacklogs(ctx context.Context, r *route) error {
 }
 
 // openBacklog opens the cursors of bl. A new one holds all that the spool has until it is told better.
-func (b *Bridge) openBacklog(r *route, bl *backlog) (err error) {
+func (b *Bridge) openBacklog(ctx context.Context, r *route, bl *backlog) (err error) {
 	name, o := backlogCursor(r.cfg.Name, bl.id), spool.CursorOptions{From: spool.Beginning, Protect: true}
-	if bl.keep, err = b.source.OpenCursor(name+"/keep", r.cfg.Stream, o); err != nil {
+	if bl.keep, err = b.source.OpenCursor(ctx, name+"/keep", r.cfg.Stream, o); err != nil {
 		return err
 	}
-	bl.cursor, err = b.source.OpenCursor(name, r.cfg.Stream, o)
+	bl.cursor, err = b.source.OpenCursor(ctx, name, r.cfg.Stream, o)
 	return err
 }
 
@@ -168,7 +168,7 @@ func (b *Bridge) openBacklog(r *route, bl *backlog) (err error) {
 func (b *Bridge) dropBacklog(ctx context.Context, r *route, bl *backlog) error {
 	name := backlogCursor(r.cfg.Name, bl.id)
 	for _, c := range []string{name, name + "/keep"} {
-		if err := b.source.DropCursor(c); err != nil {
+		if err := b.source.DropCursor(ctx, c); err != nil {
 			return err
 		}
 	}
@@ -177,7 +177,7 @@ func (b *Bridge) dropBacklog(ctx context.Context, r *route, bl *backlog) error {
 
 // noteBacklog makes bl durable: from here on its records are its own.
 func (b *Bridge) noteBacklog(ctx context.Context, r *route, bl *backlog) error {
-	if err := b.openBacklog(r, bl); err != nil {
+	if err := b.openBacklog(ctx, r, bl); err != nil {
 		return err
 	}
 	var copies, old []spool.Change

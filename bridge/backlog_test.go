@@ -433,7 +433,7 @@ func TestLiveFirstClearsAwayHalfASplit(t *testing.T) {
 		}
 		put(backlogSpace("all"), "half/0/t/0", "2 d 0 2 -1 x")
 		for _, name := range []string{"", "/keep"} {
-			if _, err := l.OpenCursor(backlogCursor("all", "half")+name, "default", spool.CursorOptions{}); err != nil {
+			if _, err := l.OpenCursor(t.Context(), backlogCursor("all", "half")+name, "default", spool.CursorOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}

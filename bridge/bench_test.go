@@ -74,7 +74,7 @@ func BenchmarkDelivery(b *testing.B) {
 		for i := range b.N {
 			l.add("default", i%4, record(i))
 		}
-		br, err := New(Config{
+		br, err := New(b.Context(), Config{
 			Upstreams: []kafka.Config{{Name: "main", Brokers: []string{u.Addr()}}},
 			Routes:    []RouteConfig{{Name: "all", Topic: "route", CreateTopics: &kafka.Create{Partitions: 6}}},
 		}, Options{Log: l, GatewayID: "gw"})

@@ -76,8 +76,8 @@ type Bridge struct {
 }
 
 // New opens the routes' cursors and starts the upstreams' clients. It does not wait for a cluster, and sends nothing
-// before Run.
-func New(cfg Config, opts Options) (*Bridge, error) {
+// before Run. When ctx ends before the spool has room for new cursors, New gives up.
+func New(ctx context.Context, cfg Config, opts Options) (*Bridge, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("bridge: %w", err)
 	}
@@ -96,14 +96,14 @@ func New(cfg Config, opts Options) (*Bridge, error) {
 	if b.registerer == nil {
 		b.registerer = prometheus.NewRegistry()
 	}
-	if err := b.open(opts); err != nil {
+	if err := b.open(ctx, opts); err != nil {
 		b.shutUpstreams()
 		return nil, fmt.Errorf("bridge: %w", err)
 	}
 	return b, nil
 }
 
-func (b *Bridge) open(opts Options) error {
+func (b *Bridge) open(ctx context.Context, opts Options) error {
 	streams := make(map[string]int)
 	for _, s := range b.source.Streams() {
 		streams[s.Name] = s.Partitions
@@ -132,18 +132,18 @@ func (b *Bridge) open(opts Options) error {
 		b.upstreams = append(b.upstreams, &upstream{Client: c})
 	}
 	b.tellOrphans()
-	if err := b.identify(); err != nil {
+	if err := b.identify(ctx); err != nil {
 		return err
 	}
 	for _, rc := range b.cfg.Routes {
-		if err := b.openRoute(rc.WithDefaults(b.cfg.onlyUpstream()), opts.GatewayID, streams); err != nil {
+		if err := b.openRoute(ctx, rc.WithDefaults(b.cfg.onlyUpstream()), opts.GatewayID, streams); err != nil {
 			return err
 		}
 	}
-	if err := b.openDeadLetters(); err != nil {
+	if err := b.openDeadLetters(ctx); err != nil {
 		return err
 	}
-	lctx, cancel := context.WithTimeout(context.Background(), leaveSave)
+	lctx, cancel := context.WithTimeout(ctx, leaveSave)
 	defer cancel()
 	for _, r := range b.routes {
 		if err := b.loadBacklogs(lctx, r); err != nil {
@@ -167,7 +167,7 @@ func (b *Bridge) open(opts Options) error {
 
 // identify gives the spool an ID that no other has, if a route needs one: offsets of another spool under the same gateway ID
 // must not be taken for ours.
-func (b *Bridge) identify() error {
+func (b *Bridge) identify(ctx context.Context) error {
 	if !slices.ContainsFunc(b.cfg.Routes, func(r RouteConfig) bool { return r.Delivery == ExactlyOnce }) {
 		return nil
 	}
@@ -176,7 +176,7 @@ func (b *Bridge) identify() error {
 		return err
 	}
 	b.spoolID = rand.Text()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	done := make(durable, 1)
 	if err := b.source.Append(ctx, spool.Entry{Changes: []spool.Change{{Space: in, Key: key, Value: []byte(b.spoolID)}}, Done: done}); err != nil {
@@ -204,7 +204,7 @@ func (b *Bridge) isClosing() bool {
 	return b.closing
 }
 
-func (b *Bridge) openRoute(rc RouteConfig, gatewayID string, streams map[string]int) error {
+func (b *Bridge) openRoute(ctx context.Context, rc RouteConfig, gatewayID string, streams map[string]int) error {
 	if rc.Upstream == EmbeddedUpstream && rc.CreateTopics == nil {
 		rc.CreateTopics = &kafka.Create{Partitions: int32(b.cfg.Embedded.Partitions)}
 	}
@@ -227,11 +227,11 @@ func (b *Bridge) openRoute(rc RouteConfig, gatewayID string, streams map[string]
 	}
 	isNew := !slices.ContainsFunc(b.source.Cursors(), func(c spool.CursorInfo) bool { return c.Name == routeCursor(rc.Name) })
 	// This one first: with from: end it must not begin behind the other.
-	keep, err := b.source.OpenCursor(keepCursor(rc.Name), rc.Stream, spool.CursorOptions{From: from, Protect: true})
+	keep, err := b.source.OpenCursor(ctx, keepCursor(rc.Name), rc.Stream, spool.CursorOptions{From: from, Protect: true})
 	if err != nil {
 		return fmt.Errorf("route %s: %w", rc.Name, err)
 	}
-	cursor, err := b.source.OpenCursor(routeCursor(rc.Name), rc.Stream, spool.CursorOptions{From: from, Protect: true})
+	cursor, err := b.source.OpenCursor(ctx, routeCursor(rc.Name), rc.Stream, spool.CursorOptions{From: from, Protect: true})
 	if err != nil {
 		return fmt.Errorf("route %s: %w", rc.Name, err)
 	}

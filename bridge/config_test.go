@@ -101,11 +101,11 @@ func TestUnknownStreamsAreRefused(t *testing.T) {
 		Upstreams: []kafka.Config{{Name: "main", Brokers: []string{"127.0.0.1:1"}}},
 		Routes:    []RouteConfig{{Name: "all", Topic: "telemetry", Stream: "alarms"}},
 	}
-	if _, err := New(cfg, Options{Log: l, GatewayID: "gw"}); err == nil || !strings.Contains(err.Error(), `routes[0].stream: unknown stream "alarms"`) {
+	if _, err := New(t.Context(), cfg, Options{Log: l, GatewayID: "gw"}); err == nil || !strings.Contains(err.Error(), `routes[0].stream: unknown stream "alarms"`) {
 		t.Errorf("%v", err)
 	}
 	cfg.Routes[0].Stream, cfg.DeadLetterStream = "default", "dead"
-	if _, err := New(cfg, Options{Log: l, GatewayID: "gw"}); err == nil || !strings.Contains(err.Error(), `dead_letter_stream: unknown stream "dead"`) {
+	if _, err := New(t.Context(), cfg, Options{Log: l, GatewayID: "gw"}); err == nil || !strings.Contains(err.Error(), `dead_letter_stream: unknown stream "dead"`) {
 		t.Errorf("%v", err)
 	}
 }

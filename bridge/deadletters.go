@@ -128,7 +128,7 @@ type DeadLetterFailed struct {
 
 const deadLetterCursor = "deadletter"
 
-func (b *Bridge) openDeadLetters() error {
+func (b *Bridge) openDeadLetters(ctx context.Context) error {
 	stream := b.cfg.deadLetters()
 	if stream == "" {
 		return nil
@@ -137,7 +137,7 @@ func (b *Bridge) openDeadLetters() error {
 		if s.Name != stream {
 			continue
 		}
-		cursor, err := b.source.OpenCursor(deadLetterCursor, stream, spool.CursorOptions{From: spool.Beginning, Protect: true})
+		cursor, err := b.source.OpenCursor(ctx, deadLetterCursor, stream, spool.CursorOptions{From: spool.Beginning, Protect: true})
 		if err != nil {
 			return fmt.Errorf("dead letters: %w", err)
 		}

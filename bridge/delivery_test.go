@@ -472,7 +472,7 @@ func TestDamagedPositionsAreRefused(t *testing.T) {
 		l.state["bridge/all"] = map[string][]byte{key: []byte(value)}
 		cfg := oneRoute(RouteConfig{Topic: "telemetry"})
 		cfg.Upstreams = []kafka.Config{{Name: "main", Brokers: []string{"127.0.0.1:1"}}}
-		if _, err := New(cfg, Options{Log: l, GatewayID: "gw"}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := New(t.Context(), cfg, Options{Log: l, GatewayID: "gw"}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q=%q: %v, want %q in it", key, value, err, want)
 		}
 	}

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"strings"
@@ -140,8 +141,8 @@ type eagerLog struct{ *memLog }
 
 type eagerCursor struct{ *memCursor }
 
-func (l eagerLog) OpenCursor(name, stream string, o spool.CursorOptions) (Cursor, error) {
-	c, err := l.memLog.OpenCursor(name, stream, o)
+func (l eagerLog) OpenCursor(ctx context.Context, name, stream string, o spool.CursorOptions) (Cursor, error) {
+	c, err := l.memLog.OpenCursor(ctx, name, stream, o)
 	if err != nil {
 		return nil, err
 	}

@@ -136,7 +136,7 @@ func (f *figures) bridge(route RouteConfig, dial func(context.Context, string, s
 		route.Topic = route.Name
 		f.create(route.Topic)
 	}
-	b, err := New(Config{
+	b, err := New(context.Background(), Config{
 		Upstreams: []kafka.Config{{Name: "main", Brokers: f.cluster.Brokers()}}, Routes: []RouteConfig{route}, DeadLetterStream: "dead",
 	}, Options{Log: FromSpool(f.spool), GatewayID: "gw", Dial: dial})
 	if err != nil {

@@ -90,7 +90,7 @@ func beKilled() {
 			route.Rate, route.BacklogRate = 1<<19, 1<<17
 		}
 	}
-	b, err := New(kcfg, Options{Log: FromSpool(s), GatewayID: "gw", Now: s.Now, Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))})
+	b, err := New(context.Background(), kcfg, Options{Log: FromSpool(s), GatewayID: "gw", Now: s.Now, Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))})
 	fail(err)
 	started := time.Now()
 	go b.Run(context.Background())

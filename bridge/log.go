@@ -11,8 +11,8 @@ type Log interface {
 	Streams() []spool.StreamInfo
 	Bounds(stream string, partition int) (start, end spool.Offset)
 	NewReader(stream string, partition int, from spool.Offset) (Reader, error)
-	OpenCursor(name, stream string, o spool.CursorOptions) (Cursor, error)
-	DropCursor(name string) error
+	OpenCursor(ctx context.Context, name, stream string, o spool.CursorOptions) (Cursor, error)
+	DropCursor(ctx context.Context, name string) error
 	Cursors() []spool.CursorInfo
 	Load(space string, fn func(key string, value []byte) error) error
 	Append(ctx context.Context, e spool.Entry) error
@@ -46,8 +46,8 @@ func (l spoolLog) NewReader(stream string, partition int, from spool.Offset) (Re
 	return r, nil
 }
 
-func (l spoolLog) OpenCursor(name, stream string, o spool.CursorOptions) (Cursor, error) {
-	c, err := l.Spool.OpenCursor(name, stream, o)
+func (l spoolLog) OpenCursor(ctx context.Context, name, stream string, o spool.CursorOptions) (Cursor, error) {
+	c, err := l.Spool.OpenCursor(ctx, name, stream, o)
 	if err != nil {
 		return nil, err
 	}

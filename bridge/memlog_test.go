@@ -141,7 +141,7 @@ type memCursor struct {
 	pos []spool.Offset
 }
 
-func (l *memLog) OpenCursor(name, stream string, o spool.CursorOptions) (Cursor, error) {
+func (l *memLog) OpenCursor(ctx context.Context, name, stream string, o spool.CursorOptions) (Cursor, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c, ok := l.cursors[name]; ok {
@@ -158,7 +158,7 @@ func (l *memLog) OpenCursor(name, stream string, o spool.CursorOptions) (Cursor,
 	return c, nil
 }
 
-func (l *memLog) DropCursor(name string) error {
+func (l *memLog) DropCursor(ctx context.Context, name string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.cursors, name)

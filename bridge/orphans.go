@@ -134,7 +134,7 @@ func Retire(ctx context.Context, cfg Config, log Log, route string) (Orphan, err
 		return orphans[i], err
 	}
 	for _, c := range orphans[i].cursors {
-		if err := log.DropCursor(c); err != nil {
+		if err := log.DropCursor(ctx, c); err != nil {
 			return orphans[i], err
 		}
 	}

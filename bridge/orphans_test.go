@@ -16,7 +16,7 @@ func TestOrphansAreWhatTheConfigurationForgot(t *testing.T) {
 		"route/here": "default", "route/here/keep": "default", "route/gone": "default", "route/gone/keep": "default", "route/gone/backlog/x/keep": "default", "route/here/backlog/y": "default",
 		"route/moved": "a", "route/half/keep": "a", deadLetterCursor: "dead", "mqtt-sessions/a": "a", "other": "default",
 	} {
-		if _, err := s.OpenCursor(name, stream, spool.CursorOptions{Protect: true}); err != nil {
+		if _, err := s.OpenCursor(t.Context(), name, stream, spool.CursorOptions{Protect: true}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -27,7 +27,7 @@ func TestPositionsOnTheirWayAreReplacedWhenTheLaneChanges(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b, err := New(Config{
+				b, err := New(t.Context(), Config{
 					Upstreams: []kafka.Config{{Name: "main", Brokers: []string{"127.0.0.1:1"}}}, Routes: []RouteConfig{{Name: "all", Topic: "t", Stream: "default"}},
 				}, Options{Log: newMemLog(map[string]int{"default": 1}), GatewayID: "gw"})
 				if err != nil {

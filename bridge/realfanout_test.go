@@ -27,7 +27,7 @@ func TestKafkaFanOutToTwoClusters(t *testing.T) {
 		cl.Close()
 	}
 	var err error
-	r.b, err = New(Config{
+	r.b, err = New(t.Context(), Config{
 		Upstreams: []kafka.Config{{Name: "near", Brokers: near.Brokers()}, {Name: "far", Brokers: far.Brokers()}},
 		Routes:    []RouteConfig{{Name: "near", Upstream: "near", Topic: "copy"}, {Name: "far", Upstream: "far", Topic: "copy"}}, DeadLetterStream: "dead",
 	}, Options{Log: r.log, GatewayID: "gw1", Logger: r.logger()})

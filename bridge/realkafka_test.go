@@ -41,7 +41,7 @@ func newRealRigOf(t *testing.T, upstream kafka.Config, route RouteConfig) *realR
 	cfg := Config{
 		Upstreams: []kafka.Config{upstream}, Routes: []RouteConfig{route}, DeadLetterStream: "dead",
 	}
-	b, err := New(cfg, Options{Log: r.log, GatewayID: "gw1", Logger: r.logger()})
+	b, err := New(t.Context(), cfg, Options{Log: r.log, GatewayID: "gw1", Logger: r.logger()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -113,7 +113,7 @@ func (b *secureBed) rig(t *testing.T, up kafka.Config, route RouteConfig) *secur
 		r.dials.Add(1)
 		return new(net.Dialer).DialContext(ctx, network, host)
 	}
-	r.b, err = New(cfg, Options{
+	r.b, err = New(t.Context(), cfg, Options{
 		Log: r.log, GatewayID: "gw1", Dial: dial,
 		Logger: slog.New(slog.NewTextHandler(&r.said, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})

@@ -93,7 +93,7 @@ func (r *rig) start(cfg Config) *Bridge {
 	if r.source != nil {
 		source = r.source()
 	}
-	b, err := New(cfg, Options{Log: source, GatewayID: "gw1", Logger: r.logger(), Dial: dial, Await: r.await})
+	b, err := New(context.Background(), cfg, Options{Log: source, GatewayID: "gw1", Logger: r.logger(), Dial: dial, Await: r.await})
 	if err != nil {
 		r.t.Fatal(err)
 	}

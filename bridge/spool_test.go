@@ -49,7 +49,7 @@ func (e *ends) open() {
 	if e.spool, err = spool.Open(e.scfg, spool.Options{}); err != nil {
 		e.t.Fatal(err)
 	}
-	if e.b, err = New(e.bcfg, Options{Log: FromSpool(e.spool), GatewayID: "gw"}); err != nil {
+	if e.b, err = New(context.Background(), e.bcfg, Options{Log: FromSpool(e.spool), GatewayID: "gw"}); err != nil {
 		e.t.Fatal(err)
 	}
 	e.ran = make(chan struct{})

@@ -121,8 +121,8 @@ func (l *lifecycle) start(ctx context.Context) error {
 	return nil
 }
 
-// startOne also waits for a start that does not look at its context, as long as a stop of that part may take and no longer: a disk
-// without room holds a start for as long as it is full. told is when ctx ended, or else when the start did.
+// startOne also waits for a start that does not look at its context, as long as a stop of that part may take and no longer: the
+// recovery of a large spool does not. told is when ctx ended, or else when the start did.
 func (l *lifecycle) startOne(ctx context.Context, p part) (told time.Time, err error) {
 	done, left := make(chan error), make(chan struct{})
 	go func() {

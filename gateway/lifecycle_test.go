@@ -107,7 +107,7 @@ func TestStartEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// A disk that has no room holds the start of the routes for as long as it is full.
+// What does not look at its context is the recovery of a spool, which reads all that it has.
 func TestStartThatDoesNotLookAtItsContextIsLeftWhenItsTimeIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d diary

@@ -122,8 +122,8 @@ func (g *Gateway) bridgePart(log *slog.Logger) part {
 	var b *bridge.Bridge
 	p := part{
 		name: "bridge",
-		start: func(context.Context) error {
-			made, err := bridge.New(g.cfg.Bridge, bridge.Options{
+		start: func(ctx context.Context) error {
+			made, err := bridge.New(ctx, g.cfg.Bridge, bridge.Options{
 				Log:        bridge.FromSpool(g.spool),
 				GatewayID:  g.ID(),
 				Forks:      g.spool.Forks(),
@@ -157,7 +157,7 @@ func (g *Gateway) mqttPart(log, audit *slog.Logger) part {
 	return part{
 		name: "mqtt",
 		start: func(ctx context.Context) error {
-			made, err := mqtt.New(g.cfg.MQTT, mqtt.Options{
+			made, err := mqtt.New(ctx, g.cfg.MQTT, mqtt.Options{
 				Version:    g.build.Version,
 				Log:        mqtt.SpoolLog(g.spool),
 				Logger:     log,

@@ -78,7 +78,7 @@ func (g *guarded) start(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.reg, g.log = prometheus.NewRegistry(), &logBuffer{}
-	g.srv, err = mqtt.New(g.cfg, mqtt.Options{
+	g.srv, err = mqtt.New(t.Context(), g.cfg, mqtt.Options{
 		Log: mqtt.SpoolLog(log), Now: g.now, Registerer: g.reg, Logger: slog.New(slog.NewTextHandler(g.log, nil)),
 	})
 	if err != nil {

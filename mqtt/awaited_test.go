@@ -290,7 +290,7 @@ func TestRepetitionAfterARestartWaitsForWhatWasThere(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	u := &fakeUpstream{atOnce: "-"}
-	next, err := New(srv.cfg, Options{
+	next, err := New(t.Context(), srv.cfg, Options{
 		Log: log, Upstream: u, Acks: map[string]AckRule{spool.DefaultStream: {Timeout: never, Fallback: AckRefuse}},
 	})
 	if err != nil {

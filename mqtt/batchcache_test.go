@@ -29,7 +29,7 @@ func (s *server) again(t *testing.T, reg *prometheus.Registry) *mqtt.Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv, err := mqtt.New(s.cfg, mqtt.Options{Log: mqtt.SpoolLog(log)})
+	srv, err := mqtt.New(t.Context(), s.cfg, mqtt.Options{Log: mqtt.SpoolLog(log)})
 	if err != nil {
 		t.Fatal(err)
 	}

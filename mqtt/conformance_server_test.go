@@ -68,7 +68,7 @@ func (s *server) run(t testing.TB) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv, err := mqtt.New(s.cfg, mqtt.Options{Log: mqtt.SpoolLog(log), Access: s.access, Now: s.now, Own: s.own})
+	srv, err := mqtt.New(t.Context(), s.cfg, mqtt.Options{Log: mqtt.SpoolLog(log), Access: s.access, Now: s.now, Own: s.own})
 	if err != nil {
 		t.Fatal(err)
 	}

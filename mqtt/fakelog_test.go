@@ -191,7 +191,7 @@ func (c fakeCursor) Commit(_ int, next spool.Offset) {
 	c.l.cursor = max(c.l.cursor, next)
 }
 
-func (l *fakeLog) OpenCursor(_, _ string, o spool.CursorOptions) (LogCursor, error) {
+func (l *fakeLog) OpenCursor(_ context.Context, _, _ string, o spool.CursorOptions) (LogCursor, error) {
 	l.protect = o.Protect
 	return fakeCursor{l}, nil
 }

@@ -31,7 +31,7 @@ func faulty(t *testing.T, change func(*Config, *Options)) (*Server, *fakeLog) {
 	if change != nil {
 		change(&cfg, &opts)
 	}
-	srv, err := New(cfg, opts)
+	srv, err := New(t.Context(), cfg, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,7 +319,7 @@ func (l *tired) Accept() (net.Conn, error) {
 }
 
 func TestAcceptErrorsAreSurvived(t *testing.T) {
-	srv, err := New(DefaultConfig(), Options{Log: newFakeLog()})
+	srv, err := New(t.Context(), DefaultConfig(), Options{Log: newFakeLog()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,7 +34,7 @@ type Log interface {
 	NewReader(stream string, partition int, from spool.Offset) (LogReader, error)
 
 	// OpenCursor opens or makes a durable cursor of one stream.
-	OpenCursor(name, stream string, o spool.CursorOptions) (LogCursor, error)
+	OpenCursor(ctx context.Context, name, stream string, o spool.CursorOptions) (LogCursor, error)
 }
 
 // LogCursor is a durable position in a stream. Commit never moves it back.
@@ -77,8 +77,8 @@ func (l spoolLog) RecordSize(stream string) int64 {
 	return 0
 }
 
-func (l spoolLog) OpenCursor(name, stream string, o spool.CursorOptions) (LogCursor, error) {
-	c, err := l.Spool.OpenCursor(name, stream, o)
+func (l spoolLog) OpenCursor(ctx context.Context, name, stream string, o spool.CursorOptions) (LogCursor, error) {
+	c, err := l.Spool.OpenCursor(ctx, name, stream, o)
 	if err != nil {
 		return nil, err
 	}

@@ -43,7 +43,7 @@ func serveChild(dir string) {
 	}
 	log, err := spool.Open(sc, spool.Options{})
 	die(err)
-	srv, err := mqtt.New(cfg, mqtt.Options{Log: mqtt.SpoolLog(log)})
+	srv, err := mqtt.New(context.Background(), cfg, mqtt.Options{Log: mqtt.SpoolLog(log)})
 	die(err)
 	die(srv.Listen())
 	die(json.NewEncoder(os.Stdout).Encode(srv.Addr("tcp")))

@@ -1,6 +1,7 @@
 package mqtt
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/forebay-gateway/forebay/spool"
@@ -13,10 +14,10 @@ type lowWater struct {
 	cursors map[string]LogCursor // by stream
 }
 
-func (srv *Server) openLowWater() (*lowWater, error) {
+func (srv *Server) openLowWater(ctx context.Context) (*lowWater, error) {
 	w := &lowWater{cursors: make(map[string]LogCursor)}
 	for stream := range srv.lanes.first {
-		c, err := srv.spool.OpenCursor("mqtt-sessions/"+stream, stream, spool.CursorOptions{
+		c, err := srv.spool.OpenCursor(ctx, "mqtt-sessions/"+stream, stream, spool.CursorOptions{
 			From:    spool.Beginning,
 			Protect: srv.cfg.ProtectSessions > 0,
 		})

@@ -74,7 +74,7 @@ func secure(t *testing.T, change ...func(*mqtt.Config)) *secured {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.srv, err = mqtt.New(cfg, mqtt.Options{
+	s.srv, err = mqtt.New(t.Context(), cfg, mqtt.Options{
 		Log: mqtt.SpoolLog(log), Registerer: s.reg, Logger: slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelInfo})),
 	})
 	if err != nil {

@@ -107,8 +107,9 @@ type Server struct {
 	started bool
 }
 
-// New restores sessions, retained messages and wills from the log. Nothing runs yet.
-func New(cfg Config, opts Options) (*Server, error) {
+// New restores sessions, retained messages and wills from the log. Nothing runs yet. When ctx ends before
+// the log has room for the cursor of the sessions, New gives up.
+func New(ctx context.Context, cfg Config, opts Options) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("mqtt: %w", err)
 	}
@@ -164,7 +165,7 @@ func New(cfg Config, opts Options) (*Server, error) {
 		m.unregister()
 		return nil, fmt.Errorf("mqtt: %w", err)
 	}
-	if err := srv.open(opts.Registerer); err != nil {
+	if err := srv.open(ctx, opts.Registerer); err != nil {
 		srv.closeAuth()
 		srv.audit.Close()
 		m.unregister()
@@ -178,7 +179,7 @@ func New(cfg Config, opts Options) (*Server, error) {
 }
 
 // open reads what the server begins with.
-func (srv *Server) open(reg prometheus.Registerer) (err error) {
+func (srv *Server) open(ctx context.Context, reg prometheus.Registerer) (err error) {
 	if srv.access == nil {
 		own := make(map[string]auth.ListenerConfig)
 		for _, l := range srv.cfg.Listeners {
@@ -194,7 +195,7 @@ func (srv *Server) open(reg prometheus.Registerer) (err error) {
 	if err := srv.restore(); err != nil {
 		return err
 	}
-	srv.low, err = srv.openLowWater()
+	srv.low, err = srv.openLowWater(ctx)
 	return err
 }
 

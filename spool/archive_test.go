@@ -132,7 +132,7 @@ func TestCopyOfASegmentThatIsRemovedMeanwhileFails(t *testing.T) {
 // What a protected cursor still needs does not go, whoever asks.
 func TestRemoveSealedWaitsForCursors(t *testing.T) {
 	s := mustOpen(t, smallConfig(t.TempDir(), oneStream(nil)), Options{})
-	if _, err := s.OpenCursor("route", DefaultStream, CursorOptions{Protect: true}); err != nil {
+	if _, err := s.OpenCursor(t.Context(), "route", DefaultStream, CursorOptions{Protect: true}); err != nil {
 		t.Fatal(err)
 	}
 	putMany(t, s, 0, 100)

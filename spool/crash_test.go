@@ -102,7 +102,7 @@ func TestSmallFullDiskLosesNothing(t *testing.T) {
 	cfg.MaxSize, cfg.MinFree = 1<<30, 0 // nothing but the disk itself is a limit
 	cfg.Segment.Codec = "none"
 	s := mustOpen(t, cfg, Options{})
-	c, err := s.OpenCursor("route", DefaultStream, CursorOptions{Protect: true})
+	c, err := s.OpenCursor(t.Context(), "route", DefaultStream, CursorOptions{Protect: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,9 +60,9 @@ type Cursor struct {
 	dropped bool
 }
 
-// OpenCursor opens or makes a cursor, and waits until a new one is durable. Opening it again gives the same one; Protect
-// is taken from the latest call. A cursor belongs to one stream.
-func (s *Spool) OpenCursor(name, stream string, o CursorOptions) (*Cursor, error) {
+// OpenCursor opens or makes a cursor, and waits until a new one is durable, or ctx ends: on a full disk that is as long as there is
+// no room. Opening it again gives the same one; Protect is taken from the latest call. A cursor belongs to one stream.
+func (s *Spool) OpenCursor(ctx context.Context, name, stream string, o CursorOptions) (*Cursor, error) {
 	if name == "" || len(name) > MaxKey {
 		return nil, fmt.Errorf("spool: open cursor: name of %d bytes: %w", len(name), ErrInvalid)
 	}
@@ -95,7 +95,7 @@ func (s *Spool) OpenCursor(name, stream string, o CursorOptions) (*Cursor, error
 		set.touchLocked(c)
 	}
 	set.mu.Unlock()
-	return c, c.Flush(context.Background())
+	return c, c.Flush(ctx)
 }
 
 func (s *Spool) startPositions(st *stream, from Start) ([]Offset, error) {
@@ -181,7 +181,7 @@ func (s *Spool) waitForCursors(ctx context.Context, wrote chan struct{}) error {
 }
 
 // DropCursor forgets a cursor, and waits until that is durable. It is no error when there is none.
-func (s *Spool) DropCursor(name string) error {
+func (s *Spool) DropCursor(ctx context.Context, name string) error {
 	set := s.cursors
 	set.mu.Lock()
 	c := set.byName[name]
@@ -192,7 +192,7 @@ func (s *Spool) DropCursor(name string) error {
 	c.dropped = true
 	set.touchLocked(c)
 	set.mu.Unlock()
-	return c.Flush(context.Background())
+	return c.Flush(ctx)
 }
 
 // Cursors lists the cursors by name.

@@ -22,7 +22,7 @@ import (
 func threeSegments(t *testing.T) (Config, []string) {
 	cfg := smallConfig(t.TempDir(), oneStream(nil))
 	s := mustOpen(t, cfg, Options{})
-	if _, err := s.OpenCursor("route", DefaultStream, CursorOptions{Protect: true}); err != nil {
+	if _, err := s.OpenCursor(t.Context(), "route", DefaultStream, CursorOptions{Protect: true}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 3 {

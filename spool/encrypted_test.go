@@ -109,7 +109,7 @@ func fillSecrets(t testing.TB, s *Spool, clock *fakeClock) {
 	if err := s.rewrite(t.Context(), f, s.clock.now()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.OpenCursor("SECRET-CURSOR", DefaultStream, CursorOptions{Protect: true}); err != nil {
+	if _, err := s.OpenCursor(t.Context(), "SECRET-CURSOR", DefaultStream, CursorOptions{Protect: true}); err != nil {
 		t.Fatal(err)
 	}
 	put(t, s, Entry{Changes: []Change{{"retained", "SECRET-KEY/0", nil}}})

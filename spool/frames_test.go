@@ -16,7 +16,7 @@ func TestLargestEntryAndACursorGoIntoFramesOfTheirOwn(t *testing.T) {
 	cfg := smallConfig(t.TempDir(), oneStream(nil))
 	cfg.QueueSize, cfg.TailSize, cfg.CommitInterval = 8<<20, 16<<20, unit.Duration(time.Minute)
 	s := mustOpen(t, cfg, Options{})
-	c, err := s.OpenCursor(strings.Repeat("c", 1000), DefaultStream, CursorOptions{})
+	c, err := s.OpenCursor(t.Context(), strings.Repeat("c", 1000), DefaultStream, CursorOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func TestCursorsThatNoJournalFileCanHoldAreWrittenInParts(t *testing.T) {
 	written := s.streams[0].partitionFor(testRecord(0)).num
 	var cursors []*Cursor
 	for i := range 1200 {
-		c, err := s.OpenCursor(fmt.Sprint(i), DefaultStream, CursorOptions{})
+		c, err := s.OpenCursor(t.Context(), fmt.Sprint(i), DefaultStream, CursorOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,7 +58,7 @@ func TestCursorsThatNoJournalFileCanHoldAreWrittenInParts(t *testing.T) {
 
 func TestFlushEndsWhenTheJournalFailsMeanwhile(t *testing.T) {
 	s := mustOpen(t, smallConfig(t.TempDir(), oneStream(nil)), Options{})
-	c, err := s.OpenCursor("route", DefaultStream, CursorOptions{})
+	c, err := s.OpenCursor(t.Context(), "route", DefaultStream, CursorOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

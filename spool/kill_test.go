@@ -28,7 +28,7 @@ func runChild() bool {
 		fmt.Println("error", err)
 		os.Exit(1)
 	}
-	c, err := s.OpenCursor("route", DefaultStream, CursorOptions{Protect: true})
+	c, err := s.OpenCursor(context.Background(), "route", DefaultStream, CursorOptions{Protect: true})
 	if err != nil {
 		fmt.Println("error", err)
 		os.Exit(1)

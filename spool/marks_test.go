@@ -14,7 +14,7 @@ func TestDeliveredSegmentsGoFirstOnAFullDisk(t *testing.T) {
 	fs := &freeFS{FS: vfs.OS}
 	fs.free.Store(1 << 30)
 	s := mustOpen(t, cfg, Options{FS: fs})
-	held, err := s.OpenCursor("slow", "a", CursorOptions{Protect: true})
+	held, err := s.OpenCursor(t.Context(), "slow", "a", CursorOptions{Protect: true})
 	if err != nil {
 		t.Fatal(err)
 	}

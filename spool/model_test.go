@@ -205,7 +205,7 @@ func (m *model) checkFrom(stream string, p int, from Offset) {
 
 func (m *model) commit() {
 	st := m.s.streams[m.rnd.IntN(2)]
-	c, err := m.s.OpenCursor("c-"+st.name, st.name, CursorOptions{Protect: true})
+	c, err := m.s.OpenCursor(m.t.Context(), "c-"+st.name, st.name, CursorOptions{Protect: true})
 	if err != nil {
 		m.t.Fatal(err)
 	}

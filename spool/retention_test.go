@@ -63,7 +63,7 @@ func TestRetentionRemovesDeliveredSegments(t *testing.T) {
 	clock := newFakeClock()
 	cfg := smallConfig(t.TempDir(), oneStream(func(sc *StreamConfig) { sc.Retention = unit.Duration(time.Hour) }))
 	s := mustOpen(t, cfg, Options{Now: clock.now})
-	c, err := s.OpenCursor("route", DefaultStream, CursorOptions{Protect: true})
+	c, err := s.OpenCursor(t.Context(), "route", DefaultStream, CursorOptions{Protect: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,7 +253,7 @@ func fullSpool(t *testing.T, policy FullPolicy) (*Spool, *freeFS) {
 	fs := &freeFS{FS: vfs.OS}
 	fs.free.Store(1 << 30)
 	s := mustOpen(t, smallConfig(t.TempDir(), oneStream(func(sc *StreamConfig) { sc.WhenFull = policy })), Options{FS: fs})
-	if _, err := s.OpenCursor("route", DefaultStream, CursorOptions{Protect: true}); err != nil {
+	if _, err := s.OpenCursor(t.Context(), "route", DefaultStream, CursorOptions{Protect: true}); err != nil {
 		t.Fatal(err)
 	}
 	putMany(t, s, 0, 100)
@@ -347,7 +347,7 @@ func TestFullSpoolDropsNew(t *testing.T) {
 
 func TestFullSpoolDropsOldestWithGap(t *testing.T) {
 	s, fs := fullSpool(t, FullDropOldest)
-	s.OpenCursor("route", DefaultStream, CursorOptions{Protect: true})
+	s.OpenCursor(t.Context(), "route", DefaultStream, CursorOptions{Protect: true})
 	go func() {
 		eventually(t, "start moves", func() bool { start, _ := s.Bounds(DefaultStream, 0); return start >= 100 })
 		fs.free.Store(1 << 30)
@@ -392,7 +392,7 @@ func TestStreamMaxSizeIsKept(t *testing.T) {
 	cfg := smallConfig(t.TempDir(), oneStream(func(sc *StreamConfig) { sc.MaxSize = 16 << 20 }))
 	cfg.Segment.Codec = "none"
 	s := mustOpen(t, cfg, Options{})
-	c, err := s.OpenCursor("route", DefaultStream, CursorOptions{Protect: true})
+	c, err := s.OpenCursor(t.Context(), "route", DefaultStream, CursorOptions{Protect: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,7 +44,7 @@ func copySnapshot(t *testing.T, s *Spool, n *Snapshot, dir string) {
 // A snapshot that is taken while others append has everything that was acknowledged before it, and starts as a spool of its own.
 func TestSnapshotHasWhatWasAcknowledgedBeforeIt(t *testing.T) {
 	s := mustOpen(t, smallConfig(t.TempDir(), oneStream(nil)), Options{})
-	c, err := s.OpenCursor("route", DefaultStream, CursorOptions{Protect: true})
+	c, err := s.OpenCursor(t.Context(), "route", DefaultStream, CursorOptions{Protect: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestSnapshotHasWhatWasAcknowledgedBeforeIt(t *testing.T) {
 	if err := r.Load("sessions", func(k string, v []byte) error { value += fmt.Sprint(k, "=", string(v)); return nil }); err != nil || value != "device-1=subscribed" {
 		t.Errorf("sessions: %q, %v", value, err)
 	}
-	rc, err := r.OpenCursor("route", DefaultStream, CursorOptions{Protect: true})
+	rc, err := r.OpenCursor(t.Context(), "route", DefaultStream, CursorOptions{Protect: true})
 	if err != nil || rc.Position(0) != 120 {
 		t.Errorf("cursor at %d: %v", rc.Position(0), err)
 	}

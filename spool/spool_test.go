@@ -97,7 +97,7 @@ func TestCursorSurvivesRestart(t *testing.T) {
 	cfg := smallConfig(t.TempDir(), oneStream(nil))
 	s := mustOpen(t, cfg, Options{})
 	putMany(t, s, 0, 100)
-	c, err := s.OpenCursor("route", DefaultStream, CursorOptions{Protect: true})
+	c, err := s.OpenCursor(t.Context(), "route", DefaultStream, CursorOptions{Protect: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,15 +113,15 @@ func TestCursorSurvivesRestart(t *testing.T) {
 	if p := c.Position(0); p != 100 {
 		t.Errorf("position %d", p)
 	}
-	end, err := s.OpenCursor("end", DefaultStream, CursorOptions{From: End})
+	end, err := s.OpenCursor(t.Context(), "end", DefaultStream, CursorOptions{From: End})
 	if err != nil || end.Position(0) != 100 {
 		t.Errorf("cursor at the end: %d, %v", end.Position(0), err)
 	}
-	gone, err := s.OpenCursor("gone", DefaultStream, CursorOptions{})
+	gone, err := s.OpenCursor(t.Context(), "gone", DefaultStream, CursorOptions{})
 	if err != nil || gone.Flush(t.Context()) != nil {
 		t.Error(err)
 	}
-	if err := s.DropCursor("gone"); err != nil {
+	if err := s.DropCursor(t.Context(), "gone"); err != nil {
 		t.Error(err)
 	}
 	if err := c.Flush(t.Context()); err != nil {

@@ -104,7 +104,7 @@ func mixedSpool(t testing.TB) Config {
 			}
 		}
 	}
-	c, err := s.OpenCursor("route", "plant", CursorOptions{Protect: true})
+	c, err := s.OpenCursor(t.Context(), "route", "plant", CursorOptions{Protect: true})
 	if err != nil {
 		t.Fatal(err)
 	}

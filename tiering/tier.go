@@ -85,7 +85,7 @@ func New(ctx context.Context, cfg Config, o Options) (*Tier, error) {
 	if t.local, err = store.OpenDir(o.Dir); err != nil {
 		return nil, fmt.Errorf("tiering: %w", err)
 	}
-	instance, err := instanceOf(o.Dir)
+	instance, err := instanceOf(ctx, o.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("tiering: %w", err)
 	}
@@ -122,12 +122,12 @@ func New(ctx context.Context, cfg Config, o Options) (*Tier, error) {
 }
 
 // instanceOf reads or makes the random name of a data directory.
-func instanceOf(dir string) (string, error) {
+func instanceOf(ctx context.Context, dir string) (string, error) {
 	local, err := store.OpenDir(dir) // what it reads stays, also the name that a killed process has just given the file
 	if err != nil {
 		return "", err
 	}
-	b, err := store.ReadAll(context.Background(), local, "instance", 1<<10)
+	b, err := store.ReadAll(ctx, local, "instance", 1<<10)
 	if name := strings.TrimSpace(string(b)); err == nil && len(name) >= 16 {
 		return name, nil
 	}
@@ -137,11 +137,11 @@ func instanceOf(dir string) (string, error) {
 	var raw [16]byte
 	_, _ = rand.Read(raw[:]) // never fails
 	name := hex.EncodeToString(raw[:])
-	return name, store.PutBytes(context.Background(), local, "instance", []byte(name+"\n"), false)
+	return name, store.PutBytes(ctx, local, "instance", []byte(name+"\n"), false)
 }
 
 // Instance reads or makes the name under which the tier with this directory owns a prefix.
-func Instance(dir string) (string, error) { return instanceOf(dir) }
+func Instance(ctx context.Context, dir string) (string, error) { return instanceOf(ctx, dir) }
 
 // Keep is spool.Options.Keep.
 func (t *Tier) Keep(id spool.SegmentID) spool.Keep {

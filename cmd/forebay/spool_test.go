@@ -58,7 +58,7 @@ func toolSpool(t *testing.T) (config, dir string) {
 		}
 	}
 	put(spool.Entry{Record: &spool.Record{Topic: "other", ClientID: "\x1b[31mred", Payload: []byte{0xff, 0}, Retain: true, ExpiresAt: now.AddDate(100, 0, 0).UnixNano()}})
-	if _, err := s.OpenCursor("bridge/main", "plant", spool.CursorOptions{Protect: true}); err != nil {
+	if _, err := s.OpenCursor(t.Context(), "bridge/main", "plant", spool.CursorOptions{Protect: true}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {

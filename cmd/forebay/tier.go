@@ -357,7 +357,7 @@ one must not run any more. It takes the data directory of the configuration, whe
 		if !*yes {
 			return nil
 		}
-		instance, err := tiering.Instance(gateway.TierDir(cfg.Gateway.DataDir))
+		instance, err := tiering.Instance(ctx, gateway.TierDir(cfg.Gateway.DataDir))
 		if err != nil {
 			return err
 		}

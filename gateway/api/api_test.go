@@ -59,7 +59,7 @@ func fill(t *testing.T, s *spool.Spool, n, size int) {
 func TestClientSeesWhatTheSpoolSays(t *testing.T) {
 	s := spooltest.Open(t, spool.StreamConfig{Name: "plant", Filters: []string{"plant/#"}, Partitions: 2})
 	fill(t, s, 500, 10)
-	if _, err := s.OpenCursor("route", "plant", spool.CursorOptions{}); err != nil {
+	if _, err := s.OpenCursor(t.Context(), "route", "plant", spool.CursorOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Load("nothing", nil); err != nil { // moves everything to segments

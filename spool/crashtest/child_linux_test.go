@@ -143,7 +143,7 @@ func (c *child) openCursors() (map[string]*spool.Cursor, error) {
 	c.high = make(map[string][]spool.Offset)
 	cursors := make(map[string]*spool.Cursor)
 	for _, st := range c.s.Streams() {
-		cur, err := c.s.OpenCursor(cursorName+st.Name, st.Name, spool.CursorOptions{From: spool.Beginning, Protect: true})
+		cur, err := c.s.OpenCursor(context.Background(), cursorName+st.Name, st.Name, spool.CursorOptions{From: spool.Beginning, Protect: true})
 		if err != nil {
 			return nil, err
 		}

@@ -63,7 +63,7 @@ func TestBackupUnderLoadHasAllThatWasAcknowledgedBefore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cursor, err := s.OpenCursor("route/telemetry", spool.DefaultStream, spool.CursorOptions{Protect: true})
+	cursor, err := s.OpenCursor(t.Context(), "route/telemetry", spool.DefaultStream, spool.CursorOptions{Protect: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestBackupUnderLoadHasAllThatWasAcknowledgedBefore(t *testing.T) {
 		}); err != nil || sessions != 7 {
 			t.Errorf("backup %d: %d sessions: %v", round, sessions, err)
 		}
-		c, err := r.OpenCursor("route/telemetry", spool.DefaultStream, spool.CursorOptions{Protect: true})
+		c, err := r.OpenCursor(t.Context(), "route/telemetry", spool.DefaultStream, spool.CursorOptions{Protect: true})
 		if err != nil || c.Position(0) != 3 {
 			t.Errorf("backup %d: cursor at %d: %v", round, c.Position(0), err)
 		}
