@@ -80,7 +80,7 @@ bench-kafka: ## publish to Kafka, p50 and p99 at 5,000 messages a second (needs 
 bench-tier: ## a directory as the store: cold replay beside local, upload beside a plain copy, acknowledgements under upload
 	$(GO) test -run '^$$' -bench Tier -benchtime 1x -count 3 ./tiering
 
-generate: ## rewrite what is generated (configuration reference, schema)
+generate: ## rewrite what is generated (configuration reference, schema, list of metrics)
 	$(GO) generate ./...
 
 clean: ## remove what was built

@@ -69,7 +69,7 @@ func newCollector(t *Tier) *collector {
 		behindSegments: d("behind_segments", "Sealed segments that are not stored.", "stream"),
 		behindSeconds:  d("behind_seconds", "Age of the oldest sealed segment that is not stored.", "stream"),
 		uploaded:       d("uploaded_segments_total", "Segments stored and verified.", "stream"),
-		uploadedBytes:  d("uploaded_bytes_total", "Bytes of them.", "stream"),
+		uploadedBytes:  d("uploaded_bytes_total", "Bytes of segments that are stored and verified.", "stream"),
 		removedLocal:   d("removed_local_segments_total", "Local copies removed by keep_local.", "stream"),
 		removedCold:    d("removed_cold_segments_total", "Segments removed from the store by its retention.", "stream"),
 		damaged:        d("damaged_reads_total", "Stored segments that a reader found damaged: a gap for it.", "stream"),

@@ -90,14 +90,14 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 var (
 	descRecords = desc("records_total", "Kafka records that are in the spool as publishes.")
-	descBytes   = desc("bytes_total", "Payload bytes of them.")
+	descBytes   = desc("bytes_total", "Payload bytes of the Kafka records that are in the spool as publishes.")
 	descLeft    = desc("left_out_records_total", "Kafka records that were not published, by reason: own (a forebay.id of this gateway), null_value, expired, spool_full (when_full: drop_new).", "reason")
 	descPoison  = desc("poison_records_total", "Kafka records of which no publish can be made, by reason, whatever on_poison makes of them.", "reason")
 	descHeaders = desc("left_out_headers_total", "Headers that became no user property: there were too many, or they are no text.")
 	descGaps    = desc("gaps_total", "Times that a topic was not what it was at the position of a partition, by reason: retention, truncated, recreated.", "reason")
 	descLost    = desc("gap_offsets_total", "Offsets that were gone before they were read, as far as that is known.", "reason")
 	descLag     = desc("lag_records", "Kafka offsets from the positions to the ends of the partitions; there is none while nothing is read, or Kafka does not answer.")
-	descMaxLag  = desc("max_partition_lag_records", "The same of the partition that is furthest behind.")
+	descMaxLag  = desc("max_partition_lag_records", "Kafka offsets from the position to the end of the partition that is furthest behind; there is none while lag_records has none.")
 	descParts   = desc("partitions", "Partitions that are read.")
 	descStopped = desc("paused_partitions", "Partitions that are paused because their records wait for room in the spool.")
 	descHeld    = desc("held_partitions", "Partitions that are held behind a gap: somebody has to act.")
