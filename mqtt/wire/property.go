@@ -179,7 +179,10 @@ func (p *property) check(of byte) *Error {
 			return protocolError("subscription identifier is 0")
 		}
 	case packets.PropResponseTopic:
-		if err := checkTopic(p.value); err != nil { // MQTT 5, 3.3.2-13 and 3.3.2-14
+		if bytes.ContainsAny(p.value, "+#") { // MQTT 5, 3.3.2-14: no reason code is named; Mosquitto and EMQX say this one
+			return protocolError("response topic holds a wildcard")
+		}
+		if err := checkTopic(p.value); err != nil { // MQTT 5, 3.3.2-13
 			err.Detail = "response topic: " + err.Detail
 			return err
 		}
