@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +22,7 @@ type ruleFile struct {
 		Name  string `yaml:"name"`
 		Rules []struct {
 			Alert       string            `yaml:"alert"`
+			Record      string            `yaml:"record"`
 			Expr        string            `yaml:"expr"`
 			For         string            `yaml:"for"`
 			Labels      map[string]string `yaml:"labels"`
@@ -34,58 +36,99 @@ var sometimes = map[string]bool{
 	"forebay_mqtt_upstream_ack_fallbacks_total": true, "forebay_mqtt_certificate_not_after_seconds": true, "forebay_tiering_up": true, "forebay_tiering_damaged_reads_total": true,
 }
 
-// Every alert parses, names metrics that the gateway has, and links to a section of the runbook.
+// Every rule parses and names metrics that the gateway has, or that a rule records; every alert links to a section of the runbook.
 func TestAlertsNameWhatThereIs(t *testing.T) {
-	text, err := os.ReadFile("../configs/alerts.yaml")
+	metrics, anchors := metricNames(t), runbookAnchors(t)
+	seen := make(map[string]bool)
+	f := func(path string, atLeast int) {
+		t.Helper()
+		file, recorded, alerts := readRules(t, path), make(map[string]bool), 0
+		for _, g := range file.Groups {
+			for _, r := range g.Rules {
+				recorded[r.Record] = true
+			}
+		}
+		for _, g := range file.Groups {
+			for _, r := range g.Rules {
+				name := r.Alert + r.Record
+				if (r.Alert == "") == (r.Record == "") || seen[name] {
+					t.Errorf("rule %q is to be an alert or a record, and of its own", name)
+				}
+				seen[name] = true
+				checkExpr(t, name, r.Expr, metrics, recorded)
+				if r.Alert == "" {
+					continue
+				}
+				alerts++
+				if r.For != "" {
+					if _, err := time.ParseDuration(r.For); err != nil {
+						t.Errorf("%s: for: %v", name, err)
+					}
+				}
+				if s := r.Labels["severity"]; s != "page" && s != "ticket" {
+					t.Errorf("%s: severity %q", name, s)
+				}
+				if r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
+					t.Errorf("%s: says nothing", name)
+				}
+				anchor, ok := strings.CutPrefix(r.Annotations["runbook"], "docs/OPERATIONS.md#")
+				if !ok || !anchors[anchor] {
+					t.Errorf("%s: no section %q in the runbook", name, r.Annotations["runbook"])
+				}
+			}
+		}
+		if alerts < atLeast {
+			t.Errorf("%s: %d alerts", path, alerts)
+		}
+	}
+	f("../configs/alerts.yaml", 20)
+	f("../configs/slo.yaml", 16)
+}
+
+func readRules(t *testing.T, path string) (file ruleFile) {
+	t.Helper()
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var file ruleFile
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	d.KnownFields(true)
 	if err := d.Decode(&file); err != nil {
 		t.Fatal(err)
 	}
-	metrics, anchors := metricNames(t), runbookAnchors(t)
-	name := regexp.MustCompile(`forebay_[a-z_]+`)
-	seen := make(map[string]bool)
-	for _, g := range file.Groups {
-		for _, r := range g.Rules {
-			if r.Alert == "" || seen[r.Alert] {
-				t.Errorf("alert %q has no name, or one that is taken", r.Alert)
-			}
-			seen[r.Alert] = true
-			if _, err := metricsql.Parse(r.Expr); err != nil {
-				t.Errorf("%s: %v", r.Alert, err)
-			}
-			used := name.FindAllString(r.Expr, -1)
-			if len(used) == 0 {
-				t.Errorf("%s: names no metric", r.Alert)
-			}
-			for _, m := range used {
-				if !metrics[m] && !sometimes[m] {
-					t.Errorf("%s: no metric %s", r.Alert, m)
-				}
-			}
-			if r.For != "" {
-				if _, err := time.ParseDuration(r.For); err != nil {
-					t.Errorf("%s: for: %v", r.Alert, err)
-				}
-			}
-			if s := r.Labels["severity"]; s != "page" && s != "ticket" {
-				t.Errorf("%s: severity %q", r.Alert, s)
-			}
-			if r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
-				t.Errorf("%s: says nothing", r.Alert)
-			}
-			anchor, ok := strings.CutPrefix(r.Annotations["runbook"], "docs/OPERATIONS.md#")
-			if !ok || !anchors[anchor] {
-				t.Errorf("%s: no section %q in the runbook", r.Alert, r.Annotations["runbook"])
-			}
+	return file
+}
+
+var (
+	nameInExpr     = regexp.MustCompile(`forebay_[a-z_]+`)
+	recordedInExpr = regexp.MustCompile(`forebay:[a-z_:0-9]+`)
+	boundInExpr    = regexp.MustCompile(`(forebay_[a-z_]+_bucket)\{[^}]*le="([^"]+)"`)
+)
+
+// checkExpr reports what an expression names and nobody has; a bound of a histogram is "NAME_bucket LE" in metrics.
+func checkExpr(t *testing.T, rule, expr string, metrics, recorded map[string]bool) {
+	t.Helper()
+	if _, err := metricsql.Parse(expr); err != nil {
+		t.Errorf("%s: %v", rule, err)
+	}
+	used, records := nameInExpr.FindAllString(expr, -1), recordedInExpr.FindAllString(expr, -1)
+	if len(used)+len(records) == 0 {
+		t.Errorf("%s: names no metric", rule)
+	}
+	for _, m := range used {
+		if !metrics[m] && !sometimes[m] {
+			t.Errorf("%s: no metric %s", rule, m)
 		}
 	}
-	if len(seen) < 20 {
-		t.Errorf("%d alerts", len(seen))
+	for _, m := range records {
+		if !recorded[m] {
+			t.Errorf("%s: nothing records %s", rule, m)
+		}
+	}
+	for _, m := range boundInExpr.FindAllStringSubmatch(expr, -1) {
+		if !metrics[m[1]+" "+m[2]] {
+			t.Errorf("%s: %s has no bound %s", rule, m[1], m[2])
+		}
 	}
 }
 
@@ -121,6 +164,9 @@ func metricNames(t *testing.T) map[string]bool {
 		if f.GetType() == dto.MetricType_HISTOGRAM {
 			for _, part := range []string{"_bucket", "_sum", "_count"} {
 				names[f.GetName()+part] = true
+			}
+			for _, b := range f.GetMetric()[0].GetHistogram().GetBucket() {
+				names[f.GetName()+"_bucket "+strconv.FormatFloat(b.GetUpperBound(), 'g', -1, 64)] = true
 			}
 		}
 	}
