@@ -97,6 +97,42 @@ func TestStoreDirectoryThatVanishesIsWaitedFor(t *testing.T) {
 	}
 }
 
+// A store that was emptied on purpose is told so with tier adopt: what the spool still has is stored again, the rest is a gap.
+func TestEmptiedStoreIsFilledAgainOnceItIsAdopted(t *testing.T) {
+	r := newRig(t, nil)
+	r.cold(2)
+	r.segment(500)
+	r.round()
+	r.restart(func() {
+		entries, err := os.ReadDir(filepath.Join(r.dir, "cold"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if err := os.RemoveAll(filepath.Join(r.dir, "cold", e.Name())); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	if err := r.tier.Round(t.Context()); !errors.Is(err, ErrEmptied) {
+		t.Fatalf("round: %v", err)
+	}
+	if err := manifest.Adopt(t.Context(), r.faults, r.tier.owner); err != nil {
+		t.Fatal(err)
+	}
+	r.round()
+	if m := r.tier.byName[stream].m.Load(); len(m.Segments) != 1 {
+		t.Errorf("%d segments are stored, want the one that is still local", len(m.Segments))
+	}
+	r.all(2)
+	r.advance(2 * time.Hour)
+	r.round()
+	if list, _ := r.s.Sealed(stream); len(list) != 0 {
+		t.Error("the local copy stays")
+	}
+	r.all(2)
+}
+
 // A wall clock that is set a year ahead, and back, makes no segment old.
 func TestSteppedWallClockEmptiesNothing(t *testing.T) {
 	var elapsed atomic.Int64

@@ -42,9 +42,9 @@ func reason(err error) (label, hint string) {
 	case errors.Is(err, store.ErrNoBucket):
 		return "no_bucket", "make the bucket or container, or correct tiering.url"
 	case errors.Is(err, manifest.ErrOwned):
-		return "owned", "set another prefix in tiering.url; if the other gateway is gone for good: forebay tier adopt"
+		return "owned", "set another prefix in tiering.url; if the other gateway is gone for good: forebay tier adopt --yes"
 	case errors.Is(err, ErrEmptied), errors.Is(err, store.ErrVanished):
-		return "vanished", "mount the store's disk, or correct tiering.url; if it was emptied on purpose: forebay tier adopt"
+		return "vanished", "mount the store's disk, or correct tiering.url; if it was emptied on purpose: forebay tier adopt --yes"
 	case errors.Is(err, ErrConflict):
 		return "conflict", "the log was restored or begun anew: set another prefix in tiering.url"
 	case errors.Is(err, manifest.ErrUnsupported), errors.Is(err, spool.ErrUnsupported):

@@ -14,6 +14,7 @@ import (
 
 	"github.com/forebay-gateway/forebay/gateway/api"
 	"github.com/forebay-gateway/forebay/gateway/config"
+	"github.com/forebay-gateway/forebay/gateway/unit"
 	"github.com/forebay-gateway/forebay/spool"
 )
 
@@ -173,13 +174,16 @@ func parseTime(s string, now time.Time) (time.Time, error) {
 	if s == "" {
 		return time.Time{}, nil
 	}
-	if d, err := time.ParseDuration(s); err == nil && d >= 0 {
-		return now.Add(-d), nil
+	if d, err := unit.ParseDuration(strings.TrimPrefix(s, "-")); err == nil && d >= 0 { // 2h, 7d, and -2h as forebay replay has it
+		return now.Add(-d.Std()), nil
+	}
+	if s == "now" {
+		return now, nil
 	}
 	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02"} {
 		if t, err := time.ParseInLocation(layout, s, time.UTC); err == nil {
 			return t, nil
 		}
 	}
-	return time.Time{}, usage("%q is not a time: want 2026-01-31T12:00:00Z, 2026-01-31, or how long ago, such as 90m", s)
+	return time.Time{}, usage("%q is not a time: want 2026-01-31T12:00:00Z, 2026-01-31, how long ago, such as 90m, or now", s)
 }

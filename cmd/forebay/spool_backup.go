@@ -134,6 +134,9 @@ one is read and compared, and nothing is made.`,
 	credentials := cmd.Flags().String("credentials-file", "", "credentials of the store")
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
 		ctx := contextOf(cmd)
+		if err := store.CheckDir(args[0]); err != nil {
+			return err
+		}
 		st, err := store.Open(ctx, args[0], store.Options{CredentialsFile: *credentials})
 		if err != nil {
 			return err

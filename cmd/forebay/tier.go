@@ -116,7 +116,7 @@ func (t *tierTarget) tierConfig() (config.Config, error) {
 	if cfg.Tiering.URL == "" {
 		return cfg, errors.New("there is no store: tiering.url is not set; give --store")
 	}
-	return cfg, store.CheckURL(cfg.Tiering.URL)
+	return cfg, store.CheckDir(cfg.Tiering.URL)
 }
 
 func newTierLs() *cobra.Command {
@@ -285,13 +285,28 @@ func (t *tierTarget) dump(ctx context.Context, q spool.DumpQuery, fn func(spool.
 	}
 	m, err := cold.Manifest(ctx, q.Stream)
 	if err == nil && len(m.Segments) == 0 {
-		err = knownStream(ctx, cold.Store, local, q.Stream)
+		if err = somethingStored(ctx, cold.Store); err == nil {
+			err = knownStream(ctx, cold.Store, local, q.Stream)
+		}
 	}
 	if err != nil {
 		return nil, errors.Join(err, closer())
 	}
 	next, err := cold.Dump(ctx, m, local, q, fn)
 	return next, errors.Join(err, closer())
+}
+
+// somethingStored is an error for a place without even the marker that a gateway makes as it begins: what is in the spool is not all then, and
+// nobody would notice.
+func somethingStored(ctx context.Context, st store.Store) error {
+	if _, err := manifest.ReadOwner(ctx, st); !errors.Is(err, store.ErrNotExist) {
+		return err
+	}
+	names, err := storedStreams(ctx, st)
+	if err == nil && len(names) == 0 {
+		err = fmt.Errorf("%s: nothing was stored there: is its disk mounted, and tiering.url right? (forebay spool dump reads the spool alone)", st)
+	}
+	return err
 }
 
 // knownStream is nil when store or spool has the stream: the name of another one is not one without records. local is nil with --cold-only.
@@ -330,8 +345,8 @@ func newTierAdopt() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "adopt",
 		Short: "Make the prefix that of this gateway, whoever had it before",
-		Long: `Make the prefix that of this gateway, whoever had it before: after its machine was replaced and its data directory is lost. The other
-one must not run any more. It takes the data directory of the configuration, where this gateway has its instance. Without --yes it only says whose the prefix is.`,
+		Long: `Make the prefix that of this gateway, whoever had it before: after its machine was replaced and its data directory is lost, or after
+the store was emptied on purpose, which a gateway takes for a disk that is not mounted. The other one must not run any more. It takes the data directory of the configuration, where this gateway has its instance. Without --yes it only says whose the prefix is.`,
 		Args: cobra.NoArgs,
 	}
 	target := addTierTarget(cmd)
@@ -346,9 +361,12 @@ one must not run any more. It takes the data directory of the configuration, whe
 		defer closer() // nothing was written that it could lose
 		have, err := manifest.ReadOwner(ctx, cold.Store)
 		switch {
-		case errors.Is(err, store.ErrNotExist):
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is nobody's: the first gateway that stores there has it\n", cold.Store)
-			return err
+		case errors.Is(err, store.ErrNotExist): // a new prefix, or one that was emptied on purpose
+			hint := ""
+			if !*yes {
+				hint = "; a gateway that has stored there before waits for --yes"
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s is nobody's: the first gateway that stores there has it%s\n", cold.Store, hint)
 		case err != nil && !*yes:
 			return err
 		case err == nil:

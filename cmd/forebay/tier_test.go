@@ -49,18 +49,29 @@ func TestTierBackupAndRestoreOfARunningGateway(t *testing.T) {
 	f(exitOK, "default", "tier", "ls", "default", admin)
 	f(exitFailed, `stream "plant": no such stream; there are default`, "tier", "ls", "plant", admin)
 	f(exitFailed, `stream "plant": no such stream; there are default`, "tier", "ls", "default", "plant", "--cold-only")
-	f(exitOK, "nothing is stored there", "tier", "ls", "--store", "file://"+filepath.Join(dir, "nothing"))
+	f(exitFailed, "is its disk mounted", "tier", "ls", "--store", "file://"+filepath.Join(dir, "nothing"))
+	f(exitOK, "nothing is stored there", "tier", "ls", "--store", "file://"+t.TempDir())
 	f(exitOK, "payload 49", "tier", "dump", "default", admin)
 	out := filepath.Join(dir, "x.ndjson")
 	f(exitOK, "70 records, 0 gaps", "tier", "export", "default", out, "--format", "ndjson", admin)
 	none := filepath.Join(dir, "none.parquet")
 	f(exitFailed, `stream "plant": no such stream; there are default`, "tier", "export", "plant", none, admin)
 	f(exitFailed, `stream "plant": no such stream; there are default`, "tier", "dump", "plant", "--cold-only")
-	f(exitFailed, "has no streams", "tier", "dump", "default", "--cold-only", "--store", "file://"+filepath.Join(dir, "nothing"))
+	f(exitFailed, "is its disk mounted", "tier", "dump", "default", "--cold-only", "--store", "file://"+filepath.Join(dir, "nothing"))
+	f(exitFailed, "nothing was stored there", "tier", "dump", "default", "--cold-only", "--store", "file://"+t.TempDir())
+	f(exitFailed, "nothing was stored there", "tier", "export", "default", filepath.Join(dir, "none.parquet"), "--store", "file://"+t.TempDir(), "--config", config, admin)
 	if exists(dir, "none.parquet") {
 		t.Error("a file was made of a stream that does not exist")
 	}
 	f(exitOK, "is that of gateway", "tier", "adopt")
+	f(exitFailed, "is its disk mounted", "spool", "restore", "file://"+filepath.Join(dir, "nothing"), "--list")
+	for _, since := range []string{"1h", "-1h", "7d"} {
+		f(exitOK, "payload 49", "tier", "dump", "default", "--since", since, admin)
+	}
+	emptied := "file://" + t.TempDir()
+	f(exitOK, "is nobody's", "tier", "adopt", "--store", emptied)
+	f(exitOK, "is now that of gateway", "tier", "adopt", "--store", emptied, "--yes")
+	f(exitOK, "is that of gateway", "tier", "adopt", "--store", emptied)
 	c.signal(syscall.SIGKILL)
 	c.exit()
 

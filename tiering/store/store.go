@@ -118,6 +118,19 @@ func CheckParent(rawURL string) error {
 	return nil
 }
 
+// CheckDir reports the directory of a store that is not there: a wrong path, or a disk that is not mounted. For what only reads, and would find
+// nothing.
+func CheckDir(rawURL string) error {
+	u, err := parseURL(rawURL)
+	if err != nil || u.Scheme != "file" {
+		return err
+	}
+	if _, err := os.Stat(u.Path); err != nil {
+		return fmt.Errorf("%w: is its disk mounted, and the path right?", err)
+	}
+	return nil
+}
+
 // readAll reads a whole small object.
 func readAll(ctx context.Context, s Store, key string, limit int64) ([]byte, error) {
 	r, err := s.Get(ctx, key, 0, -1)
