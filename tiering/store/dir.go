@@ -16,9 +16,10 @@ import (
 )
 
 // Dir is a directory as a store: each object a file. A file has its name only once its bytes are synced, and its name is synced
-// before Put returns. What was written by a process that was killed, or whose sync failed, may have a name that is not: a directory is synced
-// before anything in it is told of, once, so that what is there once stays there. What a crash leaves of an unfinished one ends in tempSuffix and is not listed; the first Put into its directory an
-// hour later removes it. A root that was there and is gone, or is another one and empty, is a disk that is not mounted: ErrVanished.
+// before Put returns. What was written by a process that was killed, or whose sync failed, may have a name that is not: a directory
+// is synced before anything in it is told of, once, so that what is there once stays there. What a crash leaves of an unfinished
+// one ends in tempSuffix and is not listed; the first Put into its directory, or one beside it, an hour later removes it. A root
+// that was there and is gone, or is another one and empty, is a disk that is not mounted: ErrVanished.
 type Dir struct {
 	root string
 
@@ -68,7 +69,8 @@ func (d *Dir) there() error {
 
 const leftoverAge = time.Hour // a file that is being written is younger
 
-// sweep removes what crashes have left in a directory, once. now is by the clock of the file system.
+// sweep removes what crashes have left in a directory and in those beside it, into which perhaps nobody will put anything any more, once.
+// Those that are empty and nobody has touched for long go. now is by the clock of the file system.
 func (d *Dir) sweep(dir string, now time.Time) {
 	d.mu.Lock()
 	again := d.swept[dir]
@@ -80,6 +82,27 @@ func (d *Dir) sweep(dir string, now time.Time) {
 	if again {
 		return
 	}
+	sweepOne(dir, now)
+	if dir == d.root || filepath.Dir(dir) == d.root { // what is beside those may be somebody else's
+		return
+	}
+	beside, err := os.ReadDir(filepath.Dir(dir))
+	if err != nil {
+		return
+	}
+	for _, e := range beside {
+		other := filepath.Join(filepath.Dir(dir), e.Name())
+		if !e.IsDir() || other == dir {
+			continue
+		}
+		fi, err := e.Info()
+		if sweepOne(other, now); err == nil && now.Sub(fi.ModTime()) > leftoverAge {
+			_ = os.Remove(other) // which does nothing to one that has something in it
+		}
+	}
+}
+
+func sweepOne(dir string, now time.Time) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return
