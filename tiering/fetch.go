@@ -19,20 +19,22 @@ import (
 const (
 	fetchTries = 6 // of one place in a segment, without a byte in between: about half a minute
 	fetchPause = 500 * time.Millisecond
+
+	silentTries = 2 // likewise, when the store is silent: each lasts as long as its patience, which is minutes
 )
 
 // Fetch writes the file of a segment to w and checks its SHA-256. Where the connection is lost it goes on from there. got is what came.
 func Fetch(ctx context.Context, s store.Store, seg *manifest.Segment, w io.Writer, l *limiter) (got int64, err error) {
 	h := newHasher(w, sha256.New())
 	defer h.close()
-	tries := 0
+	tries, silent := 0, 0
 	for at := int64(0); at < seg.Bytes; {
 		part := int(at / seg.PartSize)
 		from := at % seg.PartSize
 		n, err := fetchPart(ctx, s, manifest.PartKey(seg.Stream, seg.Sequence, part), from, min(seg.PartSize-from, seg.Bytes-at), h, l)
 		at, got = at+n, got+n
 		if n > 0 {
-			tries = 0
+			tries, silent = 0, 0
 		}
 		var full *writeError
 		switch {
@@ -47,10 +49,14 @@ func Fetch(ctx context.Context, s store.Store, seg *manifest.Segment, w io.Write
 		case errors.Is(err, store.ErrDenied), errors.Is(err, store.ErrNoBucket), errors.Is(err, store.ErrVanished):
 			return got, err
 		}
-		if o, serr := s.Stat(ctx, manifest.PartKey(seg.Stream, seg.Sequence, part)); serr == nil && o.Size < min(seg.PartSize, seg.Bytes-int64(part)*seg.PartSize) {
+		if errors.Is(err, context.DeadlineExceeded) { // nor would it say what it has
+			if n == 0 {
+				silent++
+			}
+		} else if o, serr := s.Stat(ctx, manifest.PartKey(seg.Stream, seg.Sequence, part)); serr == nil && o.Size < min(seg.PartSize, seg.Bytes-int64(part)*seg.PartSize) {
 			return got, fmt.Errorf("segment %d of %s: %w: part %d was cut to %d bytes", seg.Sequence, seg.Stream, ErrDamaged, part, o.Size)
 		}
-		if tries++; tries >= fetchTries {
+		if tries++; tries >= fetchTries || silent >= silentTries {
 			return got, fmt.Errorf("segment %d of %s: %w", seg.Sequence, seg.Stream, err)
 		}
 		select {
