@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -131,6 +133,40 @@ func TestEmptiedStoreIsFilledAgainOnceItIsAdopted(t *testing.T) {
 		t.Error("the local copy stays")
 	}
 	r.all(2)
+}
+
+// What has no room in the store, or cannot be stored, holds up neither the retention that makes room there nor the local copies that may go.
+func TestRetentionGoesOnWhenTheStoreIsFull(t *testing.T) {
+	for what, fault := range map[string]error{"full": syscall.ENOSPC, "damaged": ErrDamaged} {
+		t.Run(what, func(t *testing.T) {
+			r := newRig(t, func(r *rig) { r.cfg.Streams[0].Retention = 10 * unit.Hour })
+			r.segment(500)
+			r.segment(500)
+			r.round()
+			r.advance(20 * time.Hour)
+			r.segment(500)
+			r.faults.Fail(func(op, key string) error {
+				if op == "put" && strings.Contains(key, ".db.") {
+					return fault
+				}
+				return nil
+			})
+			if err := r.tier.Round(t.Context()); !errors.Is(errors.Join(err, r.tier.byName[stream].problem), fault) {
+				t.Errorf("round: %v", err)
+			}
+			if m := r.tier.byName[stream].m.Load(); len(m.Segments) != 0 {
+				t.Errorf("%d segments that are too old are still stored", len(m.Segments))
+			}
+			if list, _ := r.s.Sealed(stream); len(list) != 1 {
+				t.Errorf("%d segments are local, want the one that is not stored", len(list))
+			}
+			r.faults.Fail(nil)
+			r.round()
+			if m := r.tier.byName[stream].m.Load(); len(m.Segments) != 1 {
+				t.Errorf("%d segments are stored", len(m.Segments))
+			}
+		})
+	}
 }
 
 // A wall clock that is set a year ahead, and back, makes no segment old.

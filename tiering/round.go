@@ -85,16 +85,19 @@ func (t *Tier) roundOf(ctx context.Context, st *tiered) error {
 			return err
 		}
 	}
-	if err := t.uploads(ctx, st); err != nil {
+	err := t.uploads(ctx, st)
+	if err == nil {
+		err = t.parquets(ctx, st)
+	}
+	// What cannot be stored must not keep what makes room, in a store that is full above all. With a conflict nothing goes: it may be
+	// the log of another one.
+	if label, _ := reason(err); err != nil && label != "full" && label != "damaged" || ctx.Err() != nil || !st.loaded {
 		return err
 	}
-	if err := t.parquets(ctx, st); err != nil {
-		return err
+	if lerr := t.removeLocal(ctx, st); lerr != nil {
+		return errors.Join(err, lerr)
 	}
-	if err := t.removeLocal(ctx, st); err != nil {
-		return err
-	}
-	return t.retain(ctx, st)
+	return errors.Join(err, t.retain(ctx, st))
 }
 
 // uploads stores what is due, oldest first. The manifest is written for a few at a time: a crash in between finds them by their
