@@ -20,6 +20,7 @@ type fakeLog struct {
 	state   map[string]map[string][]byte
 	more    chan struct{} // closed and replaced when records come
 	onGroup []func()
+	shown   func([]spool.Entry) // is called when readers see a group and its completions have not run
 	cursor  spool.Offset
 	protect bool
 	closed  bool
@@ -97,8 +98,11 @@ func (l *fakeLog) commit() {
 			close(l.more)
 			l.more = make(chan struct{})
 		}
-		fns := l.onGroup
+		fns, shown := l.onGroup, l.shown
 		l.mu.Unlock()
+		if shown != nil {
+			shown(group)
+		}
 		for _, e := range group {
 			if e.Done != nil {
 				e.Done.Durable(e.Record, fail)

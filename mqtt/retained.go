@@ -24,19 +24,21 @@ type retainedStore struct {
 
 // reservation is room in the store, for a message that is on the way to the log.
 type reservation struct {
-	n    int
-	size int64
+	publishes int // 1, of a message without payload too
+	n         int
+	size      int64
 }
 
 // reserve makes room for rec, and says which limit is in the way when there is none; 0 is no limit. What was reserved
 // is released when rec has been applied, or is given up. A message without payload needs no room.
 func (r *retainedStore) reserve(rec *spool.Record, n int, size int64) (res reservation, err error) {
-	if len(rec.Payload) == 0 {
-		return res, nil
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	res = reservation{n: 1, size: retainedSize(rec)}
+	if len(rec.Payload) == 0 {
+		r.reserved.publishes++
+		return reservation{publishes: 1}, nil
+	}
+	res = reservation{publishes: 1, n: 1, size: retainedSize(rec)}
 	freed := int64(0)
 	if old := r.getLocked(rec.Topic); old != nil {
 		res.n, freed = 0, retainedSize(old)
@@ -47,9 +49,18 @@ func (r *retainedStore) reserve(rec *spool.Record, n int, size int64) (res reser
 	case size > 0 && r.size+r.reserved.size+res.size-freed > size:
 		return reservation{}, errRetainedSize
 	}
+	r.reserved.publishes++
 	r.reserved.n += res.n
 	r.reserved.size += res.size
 	return res, nil
+}
+
+// behind reports whether a retained publish may be in the log and not in the store yet. Whoever subscribes then begins behind its
+// record, and has to ask the store later: an entry that is appended now is durable when the store has it.
+func (r *retainedStore) behind() bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.reserved.publishes > 0
 }
 
 // reserveRetained is reserve within the limits of the configuration.
@@ -63,6 +74,7 @@ func (r *retainedStore) release(res reservation) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.reserved.publishes -= res.publishes
 	r.reserved.n -= res.n
 	r.reserved.size -= res.size
 }

@@ -10,7 +10,9 @@ import (
 )
 
 // subscribe deals with a SUBSCRIBE. The subscriptions take effect at once; SUBACK follows when they are durable, if the
-// session is, together with the position from which they count.
+// session is, together with the position from which they count. It also follows later when a retained message is on its way: the
+// log shows a record before its completion runs, which gives the message to the store. In between a subscription begins behind
+// the record, and does not find it in the store.
 func (c *conn) subscribe(p *wire.Subscribe) {
 	c.acks.waitFinished() // one at a time: what waits for the log is bounded by one packet
 	s := c.sess
@@ -48,6 +50,7 @@ func (c *conn) subscribe(p *wire.Subscribe) {
 		g.mu.Unlock()
 	}
 
+	behind := len(jobs) > 0 && c.srv.retained.behind() // asked after the subscriptions have their beginning
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conn != c {
@@ -63,12 +66,16 @@ func (c *conn) subscribe(p *wire.Subscribe) {
 			c.srv.catchUp.schedule(s)
 		}
 	}
-	if !s.durable || len(changes) == 0 {
+	switch durable := s.durable && len(changes) > 0; {
+	case durable:
+		changes = append(changes, s.checkpointLocked()...)
+	case behind:
+		changes = nil // an entry that says when what is before it is done
+	default:
 		answer()
 		c.out.wake()
 		return
 	}
-	changes = append(changes, s.checkpointLocked()...)
 	c.acks.finish(1)
 	c.srv.writer.putAll(changes, func(_ *spool.Record, err error) {
 		defer c.acks.finish(-1)
