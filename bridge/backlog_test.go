@@ -299,6 +299,38 @@ func TestLiveFirstQueuesBacklogs(t *testing.T) {
 	})
 }
 
+// A backlog that is there when a route is changed to exactly once is delivered in transactions of its own, over kills too.
+func TestABacklogIsDeliveredExactlyOnceAfterAChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t, [2]int32{2, 2}, "t")
+		defer p.end()
+		p.start(p.liveConfig(AtLeastOnce, RouteConfig{Topic: "t", Rate: 40 << 10, BacklogRate: 2 << 10}))
+		p.publish(oneTopic("a"), 8, 1)
+		p.drained(time.Minute)
+		p.plant.down()
+		p.flow(oneTopic("a"), 8, 40*time.Second)
+		p.plant.up()
+		p.until("the backlog is put aside", time.Minute, func() bool { p.flow(oneTopic("a"), 8, time.Second); return p.backlog() > 0 })
+		p.stop()
+		cfg := p.liveConfig(ExactlyOnce, RouteConfig{Topic: "t", Rate: 20 << 10})
+		cfg.Routes[0].Drain, cfg.Routes[0].LiveAfter = OldestFirst, 0
+		for round := range 4 {
+			p.start(cfg)
+			left := p.backlog()
+			if left == 0 {
+				t.Fatalf("round %d: no backlog is left: that was no test", round)
+			}
+			p.until("some of it delivered", time.Minute, func() bool { p.flow(oneTopic("a"), 8, time.Second); return p.backlog() < left-100 })
+			p.kill()
+		}
+		p.start(cfg)
+		p.delivered(10 * time.Minute)
+		if got, _ := p.split(p.consumeAt(p.plant, "t")); got != (tally{}) {
+			t.Errorf("records %+v, want every one once and in order", got)
+		}
+	})
+}
+
 // Retention that passes a backlog is a gap, which is told of, and the rest is delivered.
 func TestLiveFirstTellsOfAGapInTheBacklog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

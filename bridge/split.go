@@ -104,7 +104,7 @@ func (f *feeder) isBehind(limit time.Duration, flowing bool) (acked uint64, behi
 
 // mayBeSplitLocked reports whether the cursor and the lanes' positions say what is delivered.
 func (f *feeder) mayBeSplitLocked() bool {
-	return f.rewind == nil && (f.exactly == nil || f.opened && !f.knowsMoreLocked()) // the tail is below the cursor; Kafka has the positions
+	return f.rewind == nil // else the tail is below the cursor
 }
 
 // waitsBehind reports whether the oldest record that f has not delivered was received longer ago than limit, by a look into the spool: a
@@ -187,24 +187,8 @@ func (f *feeder) settled() (at, low spool.Offset, sound bool) {
 	low = f.lowest()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.exactly != nil && (!f.opened || f.exactly.InDoubt()) {
-		return f.pos, low, false
-	}
 	unsaved := slices.ContainsFunc(f.lanes, func(l *lane) bool { return l.detached && (!l.stored || l.savedAt != l.unacked()) })
 	return f.pos, low, f.committed == f.pos && f.mayBeSplitLocked() && !unsaved
-}
-
-// knowsMoreLocked reports whether a lane has delivered more, as Kafka's positions of an earlier run have it, than f has passed over. A
-// backlog has another transactional ID and would not find that: it has to wait until f has been there.
-func (f *feeder) knowsMoreLocked() bool {
-	for _, at := range f.exact {
-		if spool.Offset(at) > f.pos { // also of lanes that have had no record yet
-			return true
-		}
-	}
-	return slices.ContainsFunc(f.lanes, func(l *lane) bool {
-		return l.delivered > l.unacked() || l.partition < 0 && len(f.exact) > 0
-	})
 }
 
 // undoBacklog takes back a split that may have become durable, or not. Nothing may be sent before one of both is known, or a later start

@@ -147,7 +147,6 @@ func (t *transactor) read(ctx context.Context) error {
 		}
 		if end {
 			t.positions, t.seen, t.opened = positions, own.Offset+1, true
-			t.doubt.Store(false)
 			return nil
 		}
 	}

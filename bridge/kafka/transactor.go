@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -32,10 +31,9 @@ type transactor struct {
 	opened    bool        // in this process: positions have a mark of it
 	producer  *kgo.Client // nil: to be opened
 	positions map[string]uint64
-	seen      int64       // behind the last that it has committed among the positions: what was before is in positions, what others do comes later
-	born      int64       // behind the first mark of this process, in the same partition; 0 while there is none
-	noted     int64       // seen, when the open transaction is committed; to be read once all of it has an outcome
-	doubt     atomic.Bool // a commit has no known outcome
+	seen      int64 // behind the last that it has committed among the positions: what was before is in positions, what others do comes later
+	born      int64 // behind the first mark of this process, in the same partition; 0 while there is none
+	noted     int64 // seen, when the open transaction is committed; to be read once all of it has an outcome
 }
 
 // try sends flights in one transaction. done are committed; faulty have failed, or did not end in time. err says what else
@@ -178,11 +176,9 @@ func (t *transactor) produce(flights []*Flight) (_ <-chan struct{}, well func() 
 func (t *transactor) commit(ctx context.Context, flights []*Flight) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
-	t.doubt.Store(true)
 	if err := t.producer.EndTransaction(ctx, kgo.TryCommit); err != nil {
 		return err
 	}
-	t.doubt.Store(false)
 	for _, f := range flights {
 		t.positions[f.lane()] = f.next()
 	}

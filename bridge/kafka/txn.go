@@ -141,10 +141,6 @@ func (e *Exactly) Ship(f *Flight) {
 	signal(e.side.wake)
 }
 
-// InDoubt reports whether a commit has no known outcome: only the positions in Kafka say what is delivered then. It is called when
-// Run has ended.
-func (e *Exactly) InDoubt() bool { return e.main.doubt.Load() || e.side.doubt.Load() }
-
 // Taken reports whether another process has taken over: this one sends nothing any more.
 func (e *Exactly) Taken() bool {
 	e.mu.Lock()
