@@ -53,14 +53,14 @@ func (r Replays) route(req replay.Request) (RouteConfig, error) {
 			}
 			names = append(names, rc.Name)
 		}
-		return RouteConfig{}, fmt.Errorf("replay: route %q: %w; there are: %s", req.Route, ErrUnknownRoute, strings.Join(names, ", "))
+		return RouteConfig{}, fmt.Errorf("replay: route %q: %w; %s", req.Route, ErrUnknownRoute, thereAre(names))
 	}
 	if _, ok := b.upstreamConfig(req.Upstream); !ok {
 		var names []string
 		for _, u := range b.upstreams {
 			names = append(names, u.Name())
 		}
-		return RouteConfig{}, fmt.Errorf("replay: upstream %q: %w; there are: %s", req.Upstream, ErrUnknownUpstream, strings.Join(names, ", "))
+		return RouteConfig{}, fmt.Errorf("replay: upstream %q: %w; %s", req.Upstream, ErrUnknownUpstream, thereAre(names))
 	}
 	rc := RouteConfig{Name: replayName, Downlinks: strings.HasPrefix(req.ClientID, downlink.ClientPrefix), Stream: cmp.Or(req.Stream, spool.DefaultStream), Upstream: req.Upstream, Topic: cmp.Or(req.Topic, "${topic}")}
 	return rc.WithDefaults(req.Upstream), nil

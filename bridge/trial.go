@@ -79,7 +79,7 @@ func Try(cfg Config, gatewayID, name string, rec *spool.Record, now time.Time) (
 		r.dead = rc.Stream == cfg.deadLetters()
 		return r.try(rec, now), nil
 	}
-	return Trial{}, fmt.Errorf("%q: %w; there are: %s", name, ErrUnknownRoute, strings.Join(names, ", "))
+	return Trial{}, fmt.Errorf("%q: %w; %s", name, ErrUnknownRoute, thereAre(names))
 }
 
 func (r *route) try(rec *spool.Record, now time.Time) Trial {
@@ -130,4 +130,12 @@ func (t *Trial) fill(m kafka.Message, d *mapping.Decision) {
 		t.ByKey = d.Key
 	}
 	m.Headers(func(key string, value []byte) { t.Headers = append(t.Headers, TrialHeader{key, trialText(value)}) })
+}
+
+// thereAre names what there is.
+func thereAre(names []string) string {
+	if len(names) == 0 {
+		return "there is none"
+	}
+	return "there are: " + strings.Join(names, ", ")
 }

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	dto "github.com/prometheus/client_model/go"
 )
 
 // archiveOf is a copy of the only sealed segment of s.
@@ -126,6 +128,10 @@ func TestCopyOfASegmentThatIsRemovedMeanwhileFails(t *testing.T) {
 	}
 	if start, _ := s.Bounds(DefaultStream, 0); start != 100 {
 		t.Errorf("log start %d", start)
+	}
+	var m dto.Metric
+	if err := s.metrics.removed.WithLabelValues(removedStored).Write(&m); err != nil || m.GetCounter().GetValue() != 1 {
+		t.Errorf("%v segments are counted as removed because they are stored: %v", m.GetCounter().GetValue(), err)
 	}
 }
 

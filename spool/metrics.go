@@ -56,7 +56,7 @@ func newMetrics(reg prometheus.Registerer, s *Spool) *metrics {
 			Name: "forebay_spool_segments_sealed_total", Help: "Segments sealed.",
 		}),
 		removed: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "forebay_spool_segments_removed_total", Help: "Segments removed, by reason.",
+			Name: "forebay_spool_segments_removed_total", Help: "Segments removed, by reason: retention, dropped (when_full: drop_oldest), not_stored (before the store had it), expired, stored (the local copy of one that the store has).",
 		}, []string{"reason"}),
 		unkept: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "forebay_spool_quarantine_removed_files_total", Help: "Damaged files removed from quarantine by its max_size or max_age.",
@@ -65,7 +65,7 @@ func newMetrics(reg prometheus.Registerer, s *Spool) *metrics {
 			Name: "forebay_spool_segment_reads_total", Help: "Batches that readers took from segments because they are behind the memory.",
 		}),
 	}
-	for _, reason := range []string{GapRetention, GapDropped, GapNotStored, gapExpired} {
+	for _, reason := range []string{GapRetention, GapDropped, GapNotStored, gapExpired, removedStored} {
 		m.removed.WithLabelValues(reason)
 	}
 	m.all = []prometheus.Collector{

@@ -13,6 +13,14 @@ import (
 // removeSegment takes a segment out of the log and removes its file: first the catalog says so, then the file goes, in
 // steps that do not stall the journal's syncs, then the catalog forgets it. A crash in between is finished at the start.
 func (s *Spool) removeSegment(ctx context.Context, f *segmentFile, reason string) bool {
+	return s.removeFor(ctx, f, reason, reason)
+}
+
+// removedStored is told of a segment that the store has: only its local copy is gone.
+const removedStored = "stored"
+
+// removeFor is removeSegment with what people are told as the reason.
+func (s *Spool) removeFor(ctx context.Context, f *segmentFile, reason, told string) bool {
 	st := f.st
 	records := s.forget(f, reason)
 	if err := s.tombstone(f); err != nil {
@@ -28,8 +36,8 @@ func (s *Spool) removeSegment(ctx context.Context, f *segmentFile, reason string
 	}
 	st.bytes.Add(-f.bytes.Swap(0))
 	s.uncatalogue(f)
-	s.metrics.removed.WithLabelValues(reason).Inc()
-	s.log.Info("segment removed", "stream", st.name, "segment", f.seq, "reason", reason, "records", records)
+	s.metrics.removed.WithLabelValues(told).Inc()
+	s.log.Info("segment removed", "stream", st.name, "segment", f.seq, "reason", told, "records", records)
 	s.checkRoom()
 	return true
 }

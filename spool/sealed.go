@@ -160,7 +160,7 @@ func (s *Spool) RemoveSealed(ctx context.Context, stream string, seq uint64) (bo
 	if f.st.oldest() != f || !s.delivered(f) {
 		return false, nil
 	}
-	return s.removeSegment(ctx, f, GapRetention), ctx.Err()
+	return s.removeFor(ctx, f, GapRetention, removedStored), ctx.Err()
 }
 
 // LoadKeys reads the keys of the configuration, for files of a spool that are elsewhere.

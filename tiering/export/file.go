@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/forebay-gateway/forebay/spool"
 )
@@ -78,9 +79,14 @@ func (l *Lines) Close() error {
 
 // File makes a file that has its name only when fill has succeeded and all is synced.
 func File(path string, fill func(w io.Writer) error) error {
+	if fi, err := os.Stat(filepath.Dir(path)); err != nil {
+		return fmt.Errorf("export: directory of %s: %w", path, err)
+	} else if !fi.IsDir() {
+		return fmt.Errorf("export: %s: %w", filepath.Dir(path), syscall.ENOTDIR)
+	}
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.part~")
 	if err != nil {
-		return fmt.Errorf("export: %w", err)
+		return fmt.Errorf("export: %s: %w", path, err)
 	}
 	defer os.Remove(f.Name()) // when it has not got its name
 	if err = fill(f); err == nil {
