@@ -17,8 +17,15 @@ func TestPositionsAcrossRestores(t *testing.T) {
 		epoch, lane string
 		at          int
 	}{
-		{"s/m", "a", 900}, {"s/m", "a", 1500}, {"s/m", "b", 700}, {"s~one/m", "b", 1100}, {"s~one/m", "c", 5000}, {"s~sister/m", "d", 400},
-		{"s/other", "d", 300}, {"s~two/m", "b", 1300}, {"s~two/m", "e", 2000},
+		{"s/m", "a", 900},
+		{"s/m", "a", 1500},
+		{"s/m", "b", 700},
+		{"s~one/m", "b", 1100},
+		{"s~one/m", "c", 5000},
+		{"s~sister/m", "d", 400},
+		{"s/other", "d", 300},
+		{"s~two/m", "b", 1300},
+		{"s~two/m", "e", 2000},
 	} {
 		tr.take(positions, tr.id+"\x00"+r.epoch+"\x00"+r.lane, fmt.Sprint(r.at))
 	}
