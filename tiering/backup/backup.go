@@ -31,6 +31,9 @@ var (
 	// ErrOther means that the store has the backups of another gateway.
 	ErrOther = errors.New("the backups there are those of another gateway: give each its own prefix")
 
+	// ErrTiering means that segments of tiering are there, under names that may be those of backups.
+	ErrTiering = errors.New("a gateway stores its segments there (tiering.url): give backups a prefix of their own")
+
 	// ErrNotEmpty means that there is something where the spool shall be restored.
 	ErrNotEmpty = errors.New("there is something already")
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/forebay-gateway/forebay/tiering/manifest"
 	"github.com/forebay-gateway/forebay/tiering/store"
 )
 
@@ -82,9 +83,14 @@ func claim(ctx context.Context, st store.Store, at time.Time) (string, error) {
 	return "", fmt.Errorf("%d other backups began meanwhile", claimTries)
 }
 
-// owned wants no backups there but those of the same gateway: "latest" and Prune do not tell them apart. Of a stopped gateway that made
+// owned wants no segments of tiering there, and no backups but those of the same gateway: "latest" and Prune do not tell them apart. Of a stopped gateway that made
 // its ID itself none is known: then it is that of the backups. A damaged one must not keep a good one from being made: those before it tell.
 func owned(ctx context.Context, st store.Store, gateway string) (string, error) {
+	if owner, err := manifest.ReadOwner(ctx, st); err == nil {
+		return "", fmt.Errorf("%w: that of %q", ErrTiering, owner.Gateway)
+	} else if !errors.Is(err, store.ErrNotExist) {
+		return "", err
+	}
 	c, err := list(ctx, st)
 	if err != nil {
 		return "", err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/forebay-gateway/forebay/spool"
 	"github.com/forebay-gateway/forebay/spool/spooltest"
+	"github.com/forebay-gateway/forebay/tiering/manifest"
 	"github.com/forebay-gateway/forebay/tiering/store"
 	"github.com/forebay-gateway/forebay/tiering/store/storetest"
 )
@@ -306,5 +307,58 @@ func TestASecondRestoreLeavesTheFirstAlone(t *testing.T) {
 	defer s.Close()
 	if got := payloads(t, s); len(got) != 10 {
 		t.Errorf("%d records", len(got))
+	}
+}
+
+// Where a gateway stores its segments no backup is made: a stream may be called segments, and --keep removes what is below that name.
+func TestNoBackupAmongSegmentsOfTiering(t *testing.T) {
+	b := newBench(t)
+	b.add(10)
+	if err := manifest.Claim(t.Context(), b.st, manifest.Owner{Gateway: "edge-1", Instance: "x"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Create(t.Context(), b.s, b.st, Options{Gateway: "edge-1", Scratch: t.TempDir()}); !errors.Is(err, ErrTiering) {
+		t.Errorf("%v", err)
+	}
+}
+
+// What a backup says of itself is not believed further than its bytes go: a stream that leads out of the directory, a key that leads
+// out of the store, and an object that is longer than it was.
+func TestRestoreBelievesNoBackupThatLeadsElsewhere(t *testing.T) {
+	b := newBench(t)
+	b.add(10)
+	good := b.backup(b.st, Options{})
+	root := t.TempDir()
+	restore := func(edit func(*Info)) error {
+		info := *good
+		info.Segments = slices.Clone(good.Segments)
+		edit(&info)
+		return Restore(t.Context(), b.st, &info, spooltest.Config(filepath.Join(root, "in", "spool")), nil)
+	}
+	for name, edit := range map[string]func(*Info){
+		"stream up":       func(i *Info) { i.Segments[0].Stream = "../../out" },
+		"stream absolute": func(i *Info) { i.Segments[0].Stream = "/out" },
+		"no stream":       func(i *Info) { i.Segments[0].Stream = "" },
+		"key up":          func(i *Info) { i.Segments[0].Key = "../spool/LOCK" },
+		"negative size":   func(i *Info) { i.Segments[0].Bytes = -5 },
+		"twice":           func(i *Info) { i.Segments = append(i.Segments, i.Segments[0]) },
+	} {
+		if err := restore(edit); err == nil {
+			t.Errorf("%s: it was restored", name)
+		}
+		if left, _ := filepath.Glob(filepath.Join(root, "*", "*")); len(left) != 0 {
+			t.Fatalf("%s: %v was made", name, left)
+		}
+	}
+	f, err := os.OpenFile(b.file(good.Segments[0].Key), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Truncate(1 << 40); err != nil { // a hole
+		t.Fatal(err)
+	}
+	if err := restore(func(*Info) {}); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), good.Segments[0].Key) {
+		t.Errorf("longer than it was: %v", err)
 	}
 }

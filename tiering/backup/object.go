@@ -55,7 +55,7 @@ func (f *File) readFrom(ctx context.Context, st store.Store, out *receiver) (int
 		return 0, err
 	}
 	defer r.Close()
-	return io.Copy(out, r)
+	return io.Copy(out, io.LimitReader(r, max(f.Bytes-out.n, 0)+1)) // one that is longer is damaged: it is not to fill a disk
 }
 
 // receiver counts, and keeps the error of the writer apart from those of the store.
