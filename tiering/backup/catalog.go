@@ -153,5 +153,27 @@ func Read(ctx context.Context, st store.Store, id string) (*Info, error) {
 		return nil, fmt.Errorf("%s: %w", id, ErrUnsupported)
 	}
 	info.ID, info.Meta.Key = id, metaKey(id) // of one that was copied to another name too
+	if err := info.sound(); err != nil {
+		return nil, fmt.Errorf("%s: backup.json: %w", id, err)
+	}
 	return info, nil
+}
+
+// sound tells of what no backup says: it may have been written by somebody else.
+func (i *Info) sound() error {
+	seen := make(map[string]bool, len(i.Segments))
+	for _, s := range i.Segments {
+		at := fmt.Sprintf("segment %d of %q", s.Sequence, s.Stream)
+		rest, ok := strings.CutPrefix(s.Key, "segments/"+s.Stream+"/")
+		switch {
+		case !ok || rest == "" || strings.Contains(rest, "/"):
+			return fmt.Errorf("%w: %s is stored as %q", ErrDamaged, at, s.Key)
+		case s.Bytes < 0:
+			return fmt.Errorf("%w: %s has %d bytes", ErrDamaged, at, s.Bytes)
+		case seen[at]:
+			return fmt.Errorf("%w: %s is there twice", ErrDamaged, at)
+		}
+		seen[at] = true
+	}
+	return nil
 }

@@ -339,6 +339,7 @@ func TestRestoreBelievesNoBackupThatLeadsElsewhere(t *testing.T) {
 		"stream up":       func(i *Info) { i.Segments[0].Stream = "../../out" },
 		"stream absolute": func(i *Info) { i.Segments[0].Stream = "/out" },
 		"no stream":       func(i *Info) { i.Segments[0].Stream = "" },
+		"both up":         func(i *Info) { i.Segments[0].Stream, i.Segments[0].Key = "../../out", "segments/../../out/x.db" },
 		"key up":          func(i *Info) { i.Segments[0].Key = "../spool/LOCK" },
 		"negative size":   func(i *Info) { i.Segments[0].Bytes = -5 },
 		"twice":           func(i *Info) { i.Segments = append(i.Segments, i.Segments[0]) },

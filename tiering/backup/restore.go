@@ -18,6 +18,9 @@ import (
 // Restore makes a spool of a backup in cfg.Dir, which must be empty or missing. It is put together beside it, every byte is checked, and
 // the whole is verified as forebay spool verify does; only then it has its name. cfg has the keys of an encrypted one.
 func Restore(ctx context.Context, st store.Store, info *Info, cfg spool.Config, progress func(done, total int64)) error {
+	if err := info.sound(); err != nil {
+		return fmt.Errorf("restore %s: %w", info.ID, err)
+	}
 	dir := filepath.Clean(cfg.Dir)
 	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
 		return fmt.Errorf("restore into %s: %w", dir, ErrNotEmpty)
