@@ -86,6 +86,7 @@ func beKilled() {
 	live := os.Getenv(childLive) != ""
 	if live {
 		route := &kcfg.Routes[0]
+		route.CreateTopics.Configs = append(route.CreateTopics.Configs, "message.timestamp.type=LogAppendTime")
 		if route.Drain, route.LiveAfter = LiveFirst, unit.Duration(2*time.Second); os.Getenv(childDrain) == "" {
 			route.Rate, route.BacklogRate = 1<<19, 1<<17
 		}
