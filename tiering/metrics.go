@@ -73,8 +73,8 @@ func newCollector(t *Tier) *collector {
 		removedLocal:   d("removed_local_segments_total", "Local copies removed by keep_local.", "stream"),
 		removedCold:    d("removed_cold_segments_total", "Segments removed from the store by its retention.", "stream"),
 		damaged:        d("damaged_reads_total", "Stored segments that a reader found damaged: a gap for it.", "stream"),
-		growth:         d("growth_bytes_per_day", "Bytes of sealed segments a day.", "stream"),
-		fullIn:         d("local_full_seconds", "Time until the local limit is reached if nothing is removed; +Inf when nothing comes.", "stream"),
+		growth:         d("growth_bytes_per_day", "Bytes of sealed segments a day; 0 until an hour of them was looked at.", "stream"),
+		fullIn:         d("local_full_seconds", "Time until the local limit is reached if nothing is removed; +Inf when nothing comes, or growth is not known yet.", "stream"),
 		cost:           d("cost_per_month", "What is stored times price_per_gb_month.", "stream"),
 	}
 }
