@@ -66,8 +66,8 @@ func TestKafkaLiveFirstAfterAnOutage(t *testing.T) {
 	if got.doubled > 0 {
 		tellDoubles(t, all, kills)
 	}
-	// What a broker that has just begun carries out late is not seen by reading back, and comes twice (doc.go): a moment's records, at most.
-	// The long form, on a machine that is quiet, does without.
+	// Not explained yet: in 4 of some 110 runs on a machine that was busy, the last flight of one lane before the first kill was sent
+	// again behind the second, as a part of a backlog. at_least_once allows it; the long form does not let it pass.
 	const moment = 24 // one of each device
 	if rounds == 1 && got.doubled <= moment*len(kills) {
 		got.doubled = 0
